@@ -1,0 +1,40 @@
+package cancel
+
+import "context"
+
+// tokenKey is the key under which a context carries its token.
+type tokenKey struct{}
+
+// Join gives one call a token and a context that end together: the context is
+// cancelled, with the cause, when the token, parent or ctx is, and the token
+// reports cancelled as soon as the context is done. parent may be nil, then
+// only ctx stands above the call. The token is found again with [FromContext].
+//
+// Call Release on the token when the call is over; it also frees the context,
+// with a cause of reason Parent, and does not make the token report cancelled.
+//
+// In the common nested call ctx descends from the parent's own context and is
+// cancelled with it, so that nothing at all is registered with parent.
+func Join(ctx context.Context, parent *Token) (context.Context, *Token) {
+	t := &Token{}
+	t.ctx, t.stop = context.WithCancelCause(context.WithValue(ctx, tokenKey{}, t))
+	if parent != nil && !parent.carriedBy(ctx) {
+		t.parent = parent
+		parent.adopt(t)
+	}
+	return t.ctx, t
+}
+
+// carriedBy reports whether ctx is certain to be done as soon as t is
+// cancelled or released. The channel is compared and not the token that ctx
+// carries: context.WithoutCancel keeps the one and drops the other.
+func (t *Token) carriedBy(ctx context.Context) bool {
+	return t.ctx != nil && !t.detached.Load() && ctx.Done() == t.ctx.Done()
+}
+
+// FromContext returns the token of the innermost [Join] that ctx descends from,
+// or nil when there is none.
+func FromContext(ctx context.Context) *Token {
+	t, _ := ctx.Value(tokenKey{}).(*Token)
+	return t
+}
