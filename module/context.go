@@ -1,0 +1,262 @@
+package module
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/apbus/apbus/cancel"
+)
+
+// Context is what one call knows about itself and passes to the calls it
+// makes (protocol §5.7). It is immutable after creation except by the
+// pipeline; reading it needs no lock.
+//
+// The wire part (trace ID, caller, chain, identity, data and the redacted
+// copies) crosses processes; contextwire alone decides how. Executor, token,
+// services, deadline and call facts are local and never leave the process.
+type Context struct {
+	traceID  string
+	callerID string
+	chain    []string
+	identity *Identity
+	data     *Data
+
+	executor Executor
+	token    *cancel.Token
+	services any
+	deadline time.Time
+	call     CallInfo
+	progress func(ProgressReport)
+
+	redacted redactedViews
+}
+
+// ContextOptions are the six inputs of a new Context, no more (core-executor
+// seed, Contract: Context.create). The zero value is valid.
+type ContextOptions struct {
+	// Identity is who the call acts for; nil stays nil.
+	Identity *Identity
+	// TraceParent gives the trace ID. A malformed one is replaced by a fresh ID
+	// with a WARN, never refused.
+	TraceParent *TraceParent
+	// CancelToken stops the calls made with the Context, inside this process.
+	CancelToken *cancel.Token
+	// Data is copied at its top level.
+	Data map[string]any
+	// Services is the caller's own dependency container.
+	Services any
+	// GlobalDeadline bounds the whole call tree; the zero time means the
+	// executor sets it from its global timeout.
+	GlobalDeadline time.Time
+}
+
+// NewContext makes a Context for a top-level call: no caller, an empty chain.
+func NewContext(o ContextOptions) *Context {
+	c := &Context{
+		identity: o.Identity, data: NewData(o.Data),
+		token: o.CancelToken, services: o.Services, deadline: o.GlobalDeadline,
+	}
+	if tp := o.TraceParent; tp != nil {
+		if ValidTraceID(tp.TraceID) {
+			c.traceID = tp.TraceID
+			if tp.Flags != "" {
+				c.data.Set(DataTraceFlags, tp.Flags)
+			}
+			if len(tp.State) > 0 {
+				c.data.Set(DataTraceState, tp.State)
+			}
+		} else {
+			slog.Default().Warn("trace parent is malformed, using a fresh trace id")
+		}
+	}
+	if c.traceID == "" {
+		c.traceID = NewTraceID()
+	}
+	return c
+}
+
+// ContextWire is the part of a Context that crosses processes.
+type ContextWire struct {
+	TraceID   string
+	CallerID  string // "" is null
+	CallChain []string
+	Identity  *Identity
+	Data      map[string]any
+	// RedactedInputs and RedactedOutput are nil when not set.
+	RedactedInputs, RedactedOutput map[string]any
+}
+
+// RestoreContext rebuilds a Context from its wire part, as after a hop or from
+// a stored task. Executor, token, services and deadline are empty: the
+// receiving executor binds itself, makes a fresh token and recomputes the
+// deadline. It takes over w's maps and slices. The trace ID is kept as it is.
+func RestoreContext(w ContextWire) *Context {
+	c := &Context{
+		traceID: w.TraceID, callerID: w.CallerID, chain: w.CallChain,
+		identity: w.Identity, data: &Data{values: w.Data},
+	}
+	if w.RedactedInputs != nil {
+		c.SetRedactedInputs(func() map[string]any { return w.RedactedInputs })
+	}
+	if w.RedactedOutput != nil {
+		c.SetRedactedOutput(func() map[string]any { return w.RedactedOutput })
+	}
+	return c
+}
+
+// Wire returns the part of c that may leave the process. Data keys that start
+// with "_" are left out; the maps are copies at their top level.
+func (c *Context) Wire() ContextWire {
+	return ContextWire{
+		TraceID: c.traceID, CallerID: c.callerID, CallChain: slices.Clone(c.chain),
+		Identity: c.identity, Data: c.data.Public(),
+		RedactedInputs: c.RedactedInputs(), RedactedOutput: c.RedactedOutput(),
+	}
+}
+
+// TraceID returns the trace ID, 32 lower-case hex digits unless a peer sent
+// something else.
+func (c *Context) TraceID() string { return c.traceID }
+
+// CallerID returns the module that made this call, "" at the top level.
+func (c *Context) CallerID() string { return c.callerID }
+
+// CallChain returns a copy of the chain, outermost first; inside a call its
+// last element is the module being called.
+func (c *Context) CallChain() []string { return slices.Clone(c.chain) }
+
+// ChainView returns the chain itself, which must not be modified.
+func (c *Context) ChainView() []string { return c.chain }
+
+// Identity returns who the call acts for, or nil.
+func (c *Context) Identity() *Identity { return c.identity }
+
+// Data returns the state shared by the call tree in this process.
+func (c *Context) Data() *Data { return c.data }
+
+// Executor returns the bound executor, or nil.
+func (c *Context) Executor() Executor { return c.executor }
+
+// Token returns the call's cancel token, or nil outside a call without one.
+func (c *Context) Token() *cancel.Token { return c.token }
+
+// Services returns the caller's dependency container, or nil.
+func (c *Context) Services() any { return c.services }
+
+// GlobalDeadline returns the end of the call tree's time, zero when none is set.
+func (c *Context) GlobalDeadline() time.Time { return c.deadline }
+
+// Call returns the facts of the bus call that this call belongs to.
+func (c *Context) Call() CallInfo { return c.call }
+
+// CallInfo is what the bus knows of a call: its ID and its place in the tree
+// of calls. A nested call in the same process belongs to the bus call around it.
+type CallInfo struct {
+	// ID names the call; empty when it did not come over the bus and nobody
+	// gave it one.
+	ID string
+	// Attempt counts the client's own retries from 1; 0 when unknown.
+	Attempt int
+	// Root and Parent are call IDs, empty at the root.
+	Root, Parent string
+	// IdempotencyKey is the caller's key, "" when none was given.
+	IdempotencyKey string
+}
+
+// Child derives the Context of a nested call to target: same trace, identity,
+// executor, token, services, deadline and the same data; the caller is the last
+// of the chain (protocol §5.7, A20 input).
+func (c *Context) Child(target string) *Context {
+	child := &Context{
+		traceID: c.traceID, identity: c.identity, data: c.data,
+		executor: c.executor, token: c.token, services: c.services,
+		deadline: c.deadline, call: c.call,
+	}
+	n := len(c.chain)
+	if n > 0 {
+		child.callerID = c.chain[n-1]
+	}
+	child.chain = make([]string, n+1)
+	copy(child.chain, c.chain)
+	child.chain[n] = target
+	return child
+}
+
+// CallScope is what the pipeline gives a call of its own.
+type CallScope struct {
+	Token          *cancel.Token
+	GlobalDeadline time.Time
+	// Call replaces the inherited call facts when it has an ID.
+	Call CallInfo
+	// Progress receives what the module reports; nil drops it. It is not inherited.
+	Progress func(ProgressReport)
+	// Identity, when non-nil, replaces the inherited identity.
+	Identity *Identity
+	// TraceID, when not empty, replaces the inherited trace.
+	TraceID string
+}
+
+// Enter derives the Context of the call that the pipeline is about to run. It
+// is for the executor.
+func (c *Context) Enter(target string, s CallScope) *Context {
+	child := c.Child(target)
+	child.token, child.deadline, child.progress = s.Token, s.GlobalDeadline, s.Progress
+	if s.Call.ID != "" {
+		child.call = s.Call
+	}
+	if s.Identity != nil {
+		child.identity = s.Identity
+	}
+	if s.TraceID != "" {
+		child.traceID = s.TraceID
+	}
+	return child
+}
+
+// BindExecutor binds x to the Context, whatever its source: created here,
+// restored after a hop or from a store. Binding the same executor again does
+// nothing; another one fails with CONTEXT_BINDING_ERROR (core-executor seed,
+// Contract: Executor binding to Context). The pipeline binds the Context it
+// derived for a call; a Context that several goroutines use must be bound
+// before they share it.
+func (c *Context) BindExecutor(x Executor) error {
+	switch c.executor {
+	case nil:
+		c.executor = x
+		return nil
+	case x:
+		return nil
+	}
+	return Errorf(CodeContextBindingError, "context is bound to another executor")
+}
+
+type ctxKey struct{}
+
+// WithContext returns a context.Context that carries c, for calls made with it.
+func WithContext(ctx context.Context, c *Context) context.Context {
+	return context.WithValue(ctx, ctxKey{}, c)
+}
+
+// FromContext returns the Context of the call that ctx belongs to, or nil
+// outside a call.
+func FromContext(ctx context.Context) *Context {
+	c, _ := ctx.Value(ctxKey{}).(*Context)
+	return c
+}
+
+// LogValue shows what identifies the call and nothing that may be sensitive.
+func (c *Context) LogValue() slog.Value {
+	attrs := []slog.Attr{slog.String("trace_id", c.traceID)}
+	if n := len(c.chain); n > 0 {
+		attrs = append(attrs, slog.String("module_id", c.chain[n-1]))
+	}
+	if c.callerID != "" {
+		attrs = append(attrs, slog.String("caller_id", c.callerID))
+	}
+	if c.call.ID != "" {
+		attrs = append(attrs, slog.String("call_id", c.call.ID))
+	}
+	return slog.GroupValue(attrs...)
+}

@@ -1,0 +1,102 @@
+package module
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"fmt"
+	"strings"
+)
+
+// TraceParent is a W3C trace context entry; the vendor state is part of it.
+type TraceParent struct {
+	Version  string // two hex digits, "00" when empty
+	TraceID  string // 32 lower-case hex digits
+	ParentID string // 16 lower-case hex digits
+	Flags    string // two hex digits, "01" when empty
+	State    []TraceState
+}
+
+// TraceState is one tracestate member. Order matters.
+type TraceState struct{ Key, Value string }
+
+// maxTraceState is how many tracestate members are kept (W3C trace context §3.3).
+const maxTraceState = 32
+
+// NewTraceID returns a fresh 32-digit lower-case hex trace ID.
+func NewTraceID() string { return randomHex(16) }
+
+// NewSpanID returns a fresh 16-digit lower-case hex ID.
+func NewSpanID() string { return randomHex(8) }
+
+func randomHex(n int) string {
+	var raw [16]byte
+	_, _ = rand.Read(raw[:n]) // documented never to fail
+	return hex.EncodeToString(raw[:n])
+}
+
+// ValidTraceID reports whether id is 32 lower-case hex digits and neither all
+// zero nor all f (protocol §10.5).
+func ValidTraceID(id string) bool {
+	return isHex(id, 32) && strings.Trim(id, "0") != "" && strings.Trim(id, "f") != ""
+}
+
+func isHex(s string, n int) bool {
+	if len(s) != n {
+		return false
+	}
+	for i := range len(s) {
+		if c := s[i]; (c < '0' || c > '9') && (c < 'a' || c > 'f') {
+			return false
+		}
+	}
+	return true
+}
+
+// ParseTraceParent reads the traceparent and tracestate headers. It returns nil
+// when traceparent is absent or not usable; a bad tracestate member is dropped.
+func ParseTraceParent(traceparent, tracestate string) *TraceParent {
+	parts := strings.Split(strings.TrimSpace(traceparent), "-")
+	if len(parts) < 4 || !isHex(parts[0], 2) || parts[0] == "ff" || (parts[0] == "00" && len(parts) != 4) {
+		return nil
+	}
+	if !isHex(parts[1], 32) || strings.Trim(parts[1], "0") == "" ||
+		!isHex(parts[2], 16) || strings.Trim(parts[2], "0") == "" || !isHex(parts[3], 2) {
+		return nil
+	}
+	tp := &TraceParent{Version: parts[0], TraceID: parts[1], ParentID: parts[2], Flags: parts[3]}
+	for member := range strings.SplitSeq(tracestate, ",") {
+		key, value, ok := strings.Cut(strings.TrimSpace(member), "=")
+		if !ok || key == "" {
+			continue
+		}
+		tp.State = append(tp.State, TraceState{key, value})
+		if len(tp.State) == maxTraceState {
+			break
+		}
+	}
+	return tp
+}
+
+// Header renders the traceparent header.
+func (tp *TraceParent) Header() string {
+	version, flags := tp.Version, tp.Flags
+	if version == "" {
+		version = "00"
+	}
+	if flags == "" {
+		flags = "01"
+	}
+	return version + "-" + tp.TraceID + "-" + tp.ParentID + "-" + flags
+}
+
+// StateHeader renders the tracestate header, "" when there is none.
+func (tp *TraceParent) StateHeader() string {
+	var b strings.Builder
+	for i, m := range tp.State {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		fmt.Fprintf(&b, "%s=%s", m.Key, m.Value)
+	}
+	return b.String()
+}
