@@ -73,7 +73,9 @@ func (t *Token) Child() *Token {
 // standing for [Because](Caller, "", ""). The first cause wins: it returns
 // true when this call cancelled t, false when t was cancelled or released
 // before. In both cases everything below t is cancelled when Cancel returns.
-// Descendants carry the cause of the token that was cancelled, unchanged.
+// Descendants carry the cause of the token that was cancelled, unchanged. Where
+// the context of a joined token ends at the same instant, its cause may be the
+// first one.
 func (t *Token) Cancel(cause error) bool {
 	if cause == nil {
 		cause = Because(Caller, "", "")
@@ -245,6 +247,15 @@ func (t *Token) settleLocked() {
 // finished Cancel and a token below it still live.
 func (t *Token) cancelLocked(cause error) {
 	if t.verdict.Load() == nil && !t.released {
+		t.unhookLocked()
+		if t.stop != nil {
+			t.stop(cause)
+			if !t.detached.Load() {
+				// The context may have ended for a reason of its own between
+				// the last look and stop. Both faces tell the same story.
+				cause = context.Cause(t.ctx)
+			}
+		}
 		t.verdict.Store(&verdict{cause})
 		if t.done != nil {
 			close(t.done)
@@ -253,10 +264,6 @@ func (t *Token) cancelLocked(cause error) {
 			go w.f(cause)
 		}
 		t.watchers = nil
-		t.unhookLocked()
-		if t.stop != nil {
-			t.stop(cause)
-		}
 	}
 	t.cancelChildrenLocked(cause)
 }
@@ -285,17 +292,20 @@ func (t *Token) unhookLocked() {
 	}
 }
 
-// adopt puts the new token c below t, or cancels it when t is over.
+// adopt puts the new token c below t. When t is over c is cancelled at once; it
+// is still put below a cancelled t, which may be reset.
 func (t *Token) adopt(c *Token) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.settleLocked()
-	if v := t.verdict.Load(); v != nil {
+	v := t.verdict.Load()
+	switch {
+	case v != nil:
 		c.Cancel(v.cause)
-		return
+	case t.released:
+		c.Cancel(Because(Parent, "", "the calling work has finished"))
 	}
 	if t.released {
-		c.Cancel(Because(Parent, "", "the calling work has finished"))
 		return
 	}
 	c.linked = true
