@@ -1,0 +1,139 @@
+package middleware
+
+import (
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"reflect"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/apbus/apbus/module"
+)
+
+// List holds the registered middlewares and hands out the current [Chain]. The
+// zero value is not usable; see [NewList]. Safe for concurrent use; calls
+// already running keep the chain they started on.
+type List struct {
+	logger *slog.Logger
+	chain  atomic.Pointer[Chain]
+
+	mu      sync.Mutex
+	entries []entry // registration order
+}
+
+// NewList makes an empty list. A nil logger is slog.Default.
+func NewList(logger *slog.Logger) *List {
+	l := &List{logger: logger}
+	if l.logger == nil {
+		l.logger = slog.Default()
+	}
+	l.chain.Store(chainOf(l.logger, nil))
+	return l
+}
+
+// UseOption changes how one middleware is registered.
+type UseOption func(*entry)
+
+// AllowDuplicate registers without the warning about another of its identity.
+func AllowDuplicate() UseOption { return func(e *entry) { e.distinct = true } }
+
+// Identified is a middleware with an identity of its own for the duplicate
+// warning; without it the identity is the Go type and the name.
+type Identified interface{ IdentityKey() string }
+
+// Use registers m. It refuses with GENERAL_INVALID_INPUT: nil, an empty name, a
+// priority outside MinPriority and MaxPriority, a middleware without any hook,
+// and one that cannot be compared. A second middleware of one identity is
+// registered with a warning that names both places (decision D-114).
+func (l *List) Use(m Middleware, opts ...UseOption) error {
+	e, err := newEntry(m)
+	if err != nil {
+		return err
+	}
+	for _, o := range opts {
+		o(&e)
+	}
+	if _, file, line, ok := runtime.Caller(1); ok {
+		e.site = fmt.Sprintf("%s:%d", filepath.Base(file), line)
+	}
+	first, duplicate := l.add(e)
+	if duplicate && !e.distinct {
+		l.logger.Warn("middleware is registered twice",
+			"middleware", e.name, "first", first, "second", e.site)
+	}
+	return nil
+}
+
+func (l *List) add(e entry) (firstSite string, duplicate bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	key := identityOf(e)
+	for _, other := range l.entries {
+		if identityOf(other) == key {
+			firstSite, duplicate = other.site, true
+			break
+		}
+	}
+	l.entries = append(l.entries, e)
+	l.chain.Store(chainOf(l.logger, l.entries))
+	return firstSite, duplicate
+}
+
+// Remove takes out the first registration of this very instance and reports
+// whether there was one.
+func (l *List) Remove(m Middleware) bool {
+	if m == nil || !reflect.TypeOf(m).Comparable() {
+		return false
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	i := slices.IndexFunc(l.entries, func(e entry) bool { return e.m == m })
+	if i < 0 {
+		return false
+	}
+	l.entries = slices.Delete(slices.Clone(l.entries), i, i+1)
+	l.chain.Store(chainOf(l.logger, l.entries))
+	return true
+}
+
+// Chain returns the current chain. It never blocks.
+func (l *List) Chain() *Chain { return l.chain.Load() }
+
+func identityOf(e entry) string {
+	if k, ok := e.m.(Identified); ok {
+		return k.IdentityKey()
+	}
+	return fmt.Sprintf("%T %s", e.m, e.name)
+}
+
+func newEntry(m Middleware) (entry, error) {
+	refuse := func(format string, args ...any) (entry, error) {
+		return entry{}, module.Errorf(module.CodeInvalidInput, format, args...)
+	}
+	if m == nil {
+		return refuse("middleware is nil")
+	}
+	if v := reflect.ValueOf(m); v.Kind() == reflect.Pointer && v.IsNil() {
+		return refuse("middleware %T is a nil pointer", m)
+	}
+	if !reflect.TypeOf(m).Comparable() {
+		return refuse("middleware %T is not comparable, register a pointer", m)
+	}
+	e := entry{m: m, name: m.Name(), priority: m.Priority()}
+	if e.name == "" {
+		return refuse("middleware %T has no name", m)
+	}
+	if e.priority < MinPriority || e.priority > MaxPriority {
+		return refuse("middleware %s has priority %d, want %d to %d", e.name, e.priority, MinPriority, MaxPriority)
+	}
+	e.before, _ = m.(BeforeHook)
+	e.after, _ = m.(AfterHook)
+	e.onError, _ = m.(ErrorHook)
+	if _, limits := m.(TimeLimiter); !limits && e.before == nil && e.after == nil && e.onError == nil {
+		return refuse("middleware %s has no hook", e.name)
+	}
+	return e, nil
+}

@@ -1,0 +1,102 @@
+package middleware
+
+import (
+	"context"
+	"time"
+
+	"github.com/apbus/apbus/module"
+)
+
+// Priorities. Recommended bands (protocol §11): 900-1000 framework, 800-899
+// security, 700-799 logging, 600-699 validation, below that everything else.
+const (
+	MinPriority     = 0
+	DefaultPriority = 100
+	MaxPriority     = 1000
+)
+
+// Middleware wraps calls by implementing at least one of [BeforeHook],
+// [AfterHook], [ErrorHook] and [TimeLimiter]. Name and Priority are read once,
+// when it is registered. It must be comparable, as pointers are, since it is
+// removed by instance.
+type Middleware interface {
+	// Name says in errors and logs which one it was.
+	Name() string
+	// Priority is within MinPriority and MaxPriority; higher runs first.
+	Priority() int
+}
+
+// BeforeHook runs before input validation. A non-nil map replaces the inputs
+// entirely; nil leaves them. An error ends the call.
+type BeforeHook interface {
+	Before(ctx context.Context, call *Call) (map[string]any, error)
+}
+
+// AfterHook runs after output validation, which does not see what it returns. A
+// non-nil map replaces the output entirely; nil leaves it. An error ends the call.
+type AfterHook interface {
+	After(ctx context.Context, call *Call, output map[string]any) (map[string]any, error)
+}
+
+// ErrorHook runs when a call it had entered failed, except by cancellation. An
+// error of its own is logged and the next hook is tried.
+type ErrorHook interface {
+	OnError(ctx context.Context, call *Call, err *module.Error) (Recovery, error)
+}
+
+// TimeLimiter gives calls one more deadline, beside those of the module and the
+// executor. It is asked once per call, before the first Before.
+type TimeLimiter interface {
+	Limit(call *Call) (deadline time.Time, ok bool)
+}
+
+// Call is what hooks see of one call. They may read it and use its state; only
+// the chain changes Inputs, and nobody may modify the map in place.
+type Call struct {
+	ModuleID string
+	// Inputs are the inputs as the hooks so far left them.
+	Inputs map[string]any
+	// Context is never nil.
+	Context *module.Context
+	// Descriptor describes the module; nil for a module on another node.
+	Descriptor *module.Descriptor
+
+	state []callState
+}
+
+type callState struct{ key, value any }
+
+// SetState keeps a value for the rest of this call. The key should be the
+// middleware instance or a type of its own, as with context.WithValue. Not safe
+// for concurrent use, which hooks of one call never need.
+func (c *Call) SetState(key, value any) {
+	for i := range c.state {
+		if c.state[i].key == key {
+			c.state[i].value = value
+			return
+		}
+	}
+	c.state = append(c.state, callState{key, value})
+}
+
+// State returns what SetState kept under key, or nil.
+func (c *Call) State(key any) any {
+	for i := range c.state {
+		if c.state[i].key == key {
+			return c.state[i].value
+		}
+	}
+	return nil
+}
+
+// Recovery is what an [ErrorHook] offers instead of the error. The zero value
+// offers nothing; setting both fields is a fault of the hook.
+type Recovery struct {
+	// Output, when non-nil, becomes the call's final output.
+	Output map[string]any
+	// Retry, when non-nil, re-runs the pipeline with these inputs.
+	Retry map[string]any
+}
+
+// Recovered reports whether r offers anything.
+func (r Recovery) Recovered() bool { return r.Output != nil || r.Retry != nil }
