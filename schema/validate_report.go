@@ -10,7 +10,6 @@ import (
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"github.com/santhosh-tekuri/jsonschema/v6/kind"
-	"golang.org/x/text/message"
 )
 
 // reporter turns the library's error tree into violations.
@@ -255,7 +254,7 @@ func isIdentifier(s string) bool {
 	}
 	for i := range len(s) {
 		c := s[i]
-		if !(c == '_' || c|0x20 >= 'a' && c|0x20 <= 'z' || i > 0 && (c >= '0' && c <= '9' || c == '-')) {
+		if !(c == '_' || c|0x20 >= 'a' && c|0x20 <= 'z' || i > 0 && (c >= '0' && c <= '9')) {
 			return false
 		}
 	}
@@ -308,11 +307,13 @@ func (p propertyNames) Validate(ctx *jsonschema.ValidatorContext, v any) {
 		}
 	}
 	if len(bad) > 0 {
-		ctx.AddError(&propertyNamesKind{bad})
+		ctx.AddError(&propertyNamesKind{names: bad})
 	}
 }
 
-type propertyNamesKind struct{ names []string }
-
-func (*propertyNamesKind) KeywordPath() []string                   { return []string{"propertyNames"} }
-func (*propertyNamesKind) LocalizedString(*message.Printer) string { return "propertyNames" }
+// propertyNamesKind carries every rejected name; the embedded kind completes the
+// library's interface.
+type propertyNamesKind struct {
+	kind.PropertyNames
+	names []string
+}
