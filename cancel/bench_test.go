@@ -19,9 +19,9 @@ func TestAllocations(t *testing.T) {
 		do   func()
 		max  float64
 	}{
-		{"root token", func() { cancel.NewToken().Check() }, 1},
+		{"root token", func() { cancel.NewToken().IsCancelled() }, 1},
 		{"child token", func() { c := parent.Child(); c.IsCancelled(); c.Release() }, 1},
-		{"nested join", func() { _, tok := cancel.Join(ctx, caller); tok.Check(); tok.Release() }, 6},
+		{"nested join", func() { _, tok := cancel.Join(ctx, caller); tok.IsCancelled(); tok.Release() }, 6},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -323,7 +323,7 @@ func (t *Table) unlinkLocked(e *Entry) {
 func compareCalls(a, b Call) int {
 	return cmp.Or(
 		a.StartedAt.Compare(b.StartedAt),
-		cmp.Compare(a.Key.Call, b.Key.Call),
+		cmp.Compare(a.Call, b.Call),
 		cmp.Compare(a.Attempt, b.Attempt),
 	)
 }
