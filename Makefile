@@ -60,9 +60,9 @@ deps: $(PROGRAMS:%=deps-%) ## Write what each program links to docs/deps/
 # One platform, so that the lists do not depend on who writes them.
 $(PROGRAMS:%=deps-%): deps-%:
 	@mkdir -p docs/deps
-	GOOS=linux GOARCH=amd64 CGO_ENABLED=0 $(GO) list -deps -f '{{if not .Standard}}{{.ImportPath}}{{end}}' ./cmd/$* \
-		| LC_ALL=C sort > docs/deps/$(call binary,$*).txt.new
-	@mv docs/deps/$(call binary,$*).txt.new docs/deps/$(call binary,$*).txt
+	@echo "docs/deps/$(call binary,$*).txt"
+	@list="$$(GOOS=linux GOARCH=amd64 CGO_ENABLED=0 $(GO) list -deps -f '{{if not .Standard}}{{.ImportPath}}{{end}}' ./cmd/$*)" && \
+		printf '%s\n' "$$list" | LC_ALL=C sort > docs/deps/$(call binary,$*).txt
 
 cover: ## Measure test coverage into coverage.html
 	$(GO) test -timeout 280s -coverpkg=./... -coverprofile=coverage.out ./...

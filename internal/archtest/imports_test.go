@@ -60,7 +60,7 @@ func importsAreAllowed(p *goPackage) []string {
 	}
 	var findings []string
 	for _, f := range p.files {
-		for _, imported := range slices.Sorted(maps.Keys(f.imports())) {
+		for _, imported := range slices.Sorted(maps.Keys(f.names)) {
 			if !r.allows(p, f, imported) {
 				findings = append(findings, fmt.Sprintf("%s: %s may not import %s", f.name, p.path, strings.TrimPrefix(imported, modulePath+"/")))
 			}

@@ -24,6 +24,7 @@ type goFile struct {
 	fset  *token.FileSet
 	lines int
 	test  bool
+	names map[string]string // import paths and the names they go by
 }
 
 // goPackage is all files of one folder.
@@ -56,10 +57,10 @@ func (f *goFile) at(n ast.Node) string {
 	return fmt.Sprintf("%s:%d", f.name, f.fset.Position(n.Pos()).Line)
 }
 
-// imports returns the import paths and the names they go by in the file.
-func (f *goFile) imports() map[string]string {
+// importNames returns the import paths and the names they go by in a file.
+func importNames(parsed *ast.File) map[string]string {
 	names := make(map[string]string)
-	for _, spec := range f.ast.Imports {
+	for _, spec := range parsed.Imports {
 		p, err := strconv.Unquote(spec.Path.Value)
 		if err != nil {
 			continue
@@ -84,7 +85,7 @@ func (f *goFile) isSelector(n ast.Node, importPath string, names ...string) bool
 		return false
 	}
 	x, ok := sel.X.(*ast.Ident)
-	if !ok || x.Obj != nil || x.Name != f.imports()[importPath] {
+	if !ok || x.Obj != nil || x.Name != f.names[importPath] {
 		return false
 	}
 	if len(names) == 0 {
@@ -109,6 +110,7 @@ func parse(fset *token.FileSet, name string, src []byte) (*goFile, error) {
 		fset:  fset,
 		lines: bytes.Count(src, []byte("\n")),
 		test:  strings.HasSuffix(name, "_test.go"),
+		names: importNames(parsed),
 	}, nil
 }
 

@@ -89,7 +89,7 @@ func variablesStand(p *goPackage) []string {
 	}
 	for _, f := range p.production() {
 		imported := make(map[string]bool)
-		for _, name := range f.imports() {
+		for _, name := range f.names {
 			imported[name] = true
 		}
 		f.eachChange(func(x ast.Expr) {
