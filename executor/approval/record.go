@@ -92,7 +92,7 @@ type Decision struct {
 
 // Causes of a refused transition, for errors.Is. They come wrapped in a coded
 // error.
-var (
+const (
 	ErrNotFound     = errorString("no such approval request")
 	ErrDecided      = errorString("approval request is no longer pending")
 	ErrExpired      = errorString("approval request has expired")
