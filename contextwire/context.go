@@ -1,16 +1,107 @@
 package contextwire
 
-import "github.com/apbus/apbus/module"
+import (
+	"log/slog"
+	"strings"
 
-// ContextMap returns the wire form of c.
-func ContextMap(c *module.Context) map[string]any { return nil }
+	"github.com/apbus/apbus/module"
+)
 
-// EncodeContext writes the wire form of c in ct.
+// Bounds of the text in a Context, beside [Limits].
+const (
+	maxChain   = 1024
+	maxTraceID = 256
+)
+
+// The keys of a Context's wire form (protocol §5.7).
+const (
+	keyVersion        = "_context_version"
+	keyTraceID        = "trace_id"
+	keyCallerID       = "caller_id"
+	keyCallChain      = "call_chain"
+	keyIdentity       = "identity"
+	keyData           = "data"
+	keyRedactedInputs = "redacted_inputs"
+	keyRedactedOutput = "redacted_output"
+)
+
+// ContextMap returns the wire form of c: _context_version, trace_id, caller_id
+// and identity (both may be null), call_chain, data, and redacted_inputs and
+// redacted_output when they are set. Reading the redacted copies makes them, which
+// walks the whole value; requests leave them out. Keys of data that start with
+// "_" stay here, and a value without a form on the wire is skipped with a WARN
+// that names its key (protocol §5.7).
+func ContextMap(c *module.Context) map[string]any {
+	data := c.Data().Public()
+	for k, v := range data {
+		n, err := module.Normalize(v)
+		if err == nil {
+			_, err = Append(nil, MsgPack, []any{n})
+		}
+		if err != nil {
+			warnSkipped(k, err)
+			delete(data, k)
+			continue
+		}
+		data[k] = n
+	}
+	m := map[string]any{
+		keyVersion: int64(ContextVersion), keyTraceID: c.TraceID(), keyCallerID: nil,
+		keyCallChain: listOf(c.ChainView()), keyIdentity: nil, keyData: data,
+	}
+	if id := c.CallerID(); id != "" {
+		m[keyCallerID] = id
+	}
+	if id := c.Identity(); id != nil {
+		m[keyIdentity] = id.Map()
+	}
+	if r := c.RedactedInputs(); r != nil {
+		m[keyRedactedInputs] = r
+	}
+	if r := c.RedactedOutput(); r != nil {
+		m[keyRedactedOutput] = r
+	}
+	return m
+}
+
+func warnSkipped(key string, err error) {
+	slog.Default().Warn("context data value has no form on the wire, skipped",
+		slog.String("key", key), slog.String("code", string(module.CodeOf(err))))
+}
+
+// context writes c as a request carries it: [ContextMap] without the redacted
+// copies, straight from c.
+func (w *writer) context(c *module.Context, depth int) {
+	w.beginMap(6)
+	w.field(true, keyVersion)
+	w.integer(ContextVersion)
+	w.field(false, keyTraceID)
+	w.text(c.TraceID())
+	w.field(false, keyCallerID)
+	if id := c.CallerID(); id != "" {
+		w.text(id)
+	} else {
+		w.null()
+	}
+	w.field(false, keyCallChain)
+	w.value(c.ChainView(), depth+1)
+	w.field(false, keyIdentity)
+	if id := c.Identity(); id != nil {
+		w.value(id.Map(), depth+1)
+	} else {
+		w.null()
+	}
+	w.field(false, keyData)
+	w.sparseMap(c.Data().Public(), depth+1, warnSkipped)
+	w.endMap()
+}
+
+// EncodeContext writes [ContextMap] in ct, as for storing a task.
 func EncodeContext(c *module.Context, ct ContentType) ([]byte, error) {
 	return Encode(ct, ContextMap(c))
 }
 
-// DecodeContext reads the wire form of a Context.
+// DecodeContext reads what [EncodeContext] wrote.
 func DecodeContext(body []byte, ct ContentType, lim Limits) (*module.Context, error) {
 	m, err := DecodeMap(ct, body, lim)
 	if err != nil {
@@ -19,7 +110,115 @@ func DecodeContext(body []byte, ct ContentType, lim Limits) (*module.Context, er
 	return ContextFromMap(m)
 }
 
-// ContextFromMap reads the wire form of a Context.
-func ContextFromMap(m map[string]any) (*module.Context, error) {
-	return nil, module.Errorf(module.CodeNotImplemented, "context")
+// ContextFromMap rebuilds a Context from its wire form and takes over m. The
+// trace ID is kept as it is, whatever its form; only a missing one is replaced. A
+// version above [ContextVersion] is read as far as it is understood, with a WARN,
+// and unknown keys are ignored. Data keys that start with "_" are dropped. Wrong
+// shapes are BUS_BAD_MESSAGE.
+func ContextFromMap(m map[string]any) (*module.Context, error) { return restoreContext(m, nil) }
+
+// restoreContext is [ContextFromMap] with the message's trace headers: they give
+// the trace ID when m has none, and the flags and state of the trace when m names
+// the same one.
+func restoreContext(m map[string]any, tp *module.TraceParent) (*module.Context, error) {
+	r := &record{what: "context", m: m}
+	if v := r.integer(keyVersion, 0, 1<<31-1); v > ContextVersion {
+		slog.Default().Warn("context has a newer version, reading what is known", slog.Int64("version", v))
+	}
+	w := module.ContextWire{TraceID: r.text(keyTraceID), CallerID: r.text(keyCallerID), CallChain: r.texts(keyCallChain)}
+	if len(w.TraceID) > maxTraceID {
+		r.fail(keyTraceID, "is too long")
+	}
+	if len(w.CallerID) > module.MaxIDLength {
+		r.fail(keyCallerID, "is too long")
+	}
+	if len(w.CallChain) > maxChain {
+		r.fail(keyCallChain, "has too many items")
+	}
+	for _, id := range w.CallChain {
+		if id == "" || len(id) > module.MaxIDLength {
+			r.fail(keyCallChain, "has an item that is empty or too long")
+			break
+		}
+	}
+	if im := r.mapping(keyIdentity); im != nil {
+		var err error
+		if w.Identity, err = module.IdentityFromMap(im); err != nil {
+			r.fail(keyIdentity, "is malformed")
+		}
+	}
+	w.Data = withoutPrivate(r.mapping(keyData))
+	w.RedactedInputs, w.RedactedOutput = r.mapping(keyRedactedInputs), r.mapping(keyRedactedOutput)
+	if r.err != nil {
+		return nil, r.err
+	}
+	if w.TraceID == "" {
+		if tp != nil && module.ValidTraceID(tp.TraceID) {
+			w.TraceID = tp.TraceID
+		} else {
+			w.TraceID = module.NewTraceID()
+		}
+	}
+	c := module.RestoreContext(w)
+	if tp != nil && tp.TraceID == w.TraceID {
+		if tp.Flags != "" {
+			c.Data().Set(module.DataTraceFlags, tp.Flags)
+		}
+		if len(tp.State) > 0 {
+			c.Data().Set(module.DataTraceState, tp.State)
+		}
+	}
+	return c, nil
+}
+
+// mapping reads an optional map; nil when it is absent or null.
+func (r *record) mapping(key string) map[string]any {
+	switch v := r.m[key].(type) {
+	case nil:
+	case map[string]any:
+		return v
+	default:
+		r.fail(key, "is not a map")
+	}
+	return nil
+}
+
+// withoutPrivate drops the keys that must not have crossed.
+func withoutPrivate(m map[string]any) map[string]any {
+	for k := range m {
+		if strings.HasPrefix(k, "_") {
+			delete(m, k)
+		}
+	}
+	return m
+}
+
+// traceParent makes the trace headers of a call made with c, so that they mirror
+// its trace ID; nil when that is no W3C trace ID. from gives parent span, flags
+// and state when it belongs to the same trace; else the span is fresh and the
+// rest is what the Context's data keeps.
+func traceParent(c *module.Context, from *module.TraceParent) *module.TraceParent {
+	id := c.TraceID()
+	if !module.ValidTraceID(id) {
+		return nil
+	}
+	tp := &module.TraceParent{TraceID: id}
+	if from != nil && from.TraceID == id {
+		*tp = *from
+	} else {
+		if flags, ok := c.Data().Get(module.DataTraceFlags); ok {
+			tp.Flags, _ = flags.(string)
+		}
+		if state, ok := c.Data().Get(module.DataTraceState); ok {
+			tp.State, _ = state.([]module.TraceState)
+		}
+	}
+	tp.Version = ""
+	if !isLowerHex(tp.ParentID, 16) {
+		tp.ParentID = module.NewSpanID()
+	}
+	if !isLowerHex(tp.Flags, 2) {
+		tp.Flags = ""
+	}
+	return tp
 }

@@ -1,6 +1,7 @@
 package contextwire
 
 import (
+	"strings"
 	"time"
 
 	"github.com/apbus/apbus/module"
@@ -192,6 +193,14 @@ func putText(m map[string]any, key, value string) {
 	if value != "" {
 		m[key] = value
 	}
+}
+
+// clip makes free text fit, so that a long reason cannot stop a cancel notice.
+func clip(s string) string {
+	if len(s) > maxStringLength {
+		s = s[:maxStringLength]
+	}
+	return strings.ToValidUTF8(s, "")
 }
 
 func putInt(m map[string]any, key string, value int64) {

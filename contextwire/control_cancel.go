@@ -23,8 +23,8 @@ func (n *CancelNotice) Map() map[string]any {
 	putText(m, "root", n.Root)
 	putText(m, "parent", n.Parent)
 	putText(m, "trace", n.Trace)
-	putText(m, "reason", n.Reason)
-	putText(m, "by", n.By)
+	putText(m, "reason", clip(n.Reason))
+	putText(m, "by", clip(n.By))
 	putTime(m, "at", n.At)
 	return m
 }

@@ -12,7 +12,7 @@ type DrainRequest struct {
 // Map returns the wire form.
 func (d *DrainRequest) Map() map[string]any {
 	m := map[string]any{"grace_ms": d.GraceMS}
-	putText(m, "by", d.By)
+	putText(m, "by", clip(d.By))
 	return m
 }
 

@@ -72,20 +72,3 @@ func readPong(r *record) (*Pong, error) {
 		InFlight: r.count("in_flight"), Debt: r.count("debt"), Unknown: r.keys("unknown"),
 	})
 }
-
-// Probe asks a client whether it is alive. The answer is an empty map.
-type Probe struct {
-	Node, Boot string
-}
-
-// Map returns the wire form.
-func (p *Probe) Map() map[string]any { return map[string]any{"node": p.Node, "boot": p.Boot} }
-
-// DecodeProbe reads a [Probe].
-func DecodeProbe(body []byte, ct ContentType, lim Limits) (*Probe, error) {
-	r, err := readRecord("probe", body, ct, lim)
-	if err != nil {
-		return nil, err
-	}
-	return done(r, &Probe{Node: r.need("node"), Boot: r.need("boot")})
-}

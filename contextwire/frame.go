@@ -63,28 +63,3 @@ type Frame struct {
 	// BodyRef says that the body is in the object store; see [Frame.DecodeBody].
 	BodyRef *BodyRef
 }
-
-// EncodeFrame writes f's headers and body.
-func EncodeFrame(f *Frame, ct ContentType) (Header, []byte, error) {
-	return nil, nil, module.Errorf(module.CodeNotImplemented, "encode frame")
-}
-
-// DecodeFrame reads a frame.
-func DecodeFrame(h Header, body []byte, lim Limits) (*Frame, error) {
-	return nil, module.Errorf(module.CodeNotImplemented, "decode frame")
-}
-
-// DecodeBody reads the body of a frame that was decoded with a BodyRef.
-func (f *Frame) DecodeBody(body []byte, lim Limits) error {
-	return module.Errorf(module.CodeNotImplemented, "decode frame body")
-}
-
-// EncodeBareReply writes the answer to a bare request.
-func EncodeBareReply(output map[string]any, failure *module.Error) (Header, []byte, error) {
-	return nil, nil, module.Errorf(module.CodeNotImplemented, "encode bare reply")
-}
-
-// DecodeBareReply reads the answer to a bare request.
-func DecodeBareReply(h Header, body []byte, lim Limits) (map[string]any, error) {
-	return nil, module.Errorf(module.CodeNotImplemented, "decode bare reply")
-}

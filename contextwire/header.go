@@ -2,7 +2,6 @@ package contextwire
 
 import (
 	"maps"
-	"slices"
 	"strings"
 
 	"github.com/apbus/apbus/module"
@@ -122,22 +121,6 @@ func (h Header) checkSize(lim Limits) error {
 			WithDetails(map[string]any{"limit": "header", "size": int64(n), "max": int64(lim.MaxHeader)})
 	}
 	return nil
-}
-
-// folded returns h keyed by lower-case names with one value each. It returns
-// false in ok for no reason but size, see checkSize.
-func (h Header) folded() map[string]string {
-	out := make(map[string]string, len(h))
-	for _, k := range slices.Sorted(maps.Keys(h)) {
-		if len(h[k]) == 0 {
-			continue
-		}
-		name := strings.ToLower(k)
-		if _, taken := out[name]; !taken || k == name {
-			out[name] = h[k][0]
-		}
-	}
-	return out
 }
 
 // refuse makes the error of a message that breaks a rule; limit names the rule

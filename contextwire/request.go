@@ -91,18 +91,3 @@ type Head struct {
 	// the call is to be answered BUS_BUDGET_EXHAUSTED without running it.
 	BudgetExhausted bool
 }
-
-// EncodeRequest writes r's headers and body.
-func EncodeRequest(r *Request, ct ContentType) (Header, []byte, error) {
-	return nil, nil, module.Errorf(module.CodeNotImplemented, "encode request")
-}
-
-// ParseHead checks everything that the headers of a request say.
-func ParseHead(subjectModuleID string, h Header, lim Limits) (*Head, error) {
-	return nil, module.Errorf(module.CodeNotImplemented, "parse head")
-}
-
-// DecodeBody reads the body that belongs to h.
-func (h *Head) DecodeBody(body []byte, lim Limits) (*Request, error) {
-	return nil, module.Errorf(module.CodeNotImplemented, "decode body")
-}
