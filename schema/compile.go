@@ -3,8 +3,8 @@ package schema
 import (
 	"errors"
 	"fmt"
-	"math"
 	"slices"
+	"strings"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 )
@@ -21,8 +21,8 @@ const (
 	// MaxRefHops is how many references may follow each other at one place of the
 	// data (schema.max_ref_depth).
 	MaxRefHops = 32
-	// MaxSubschemas bounds the schemas reachable from one document.
-	MaxSubschemas = 10_000
+	// MaxSubschemas bounds the schemas of one document.
+	MaxSubschemas = 5_000
 	// maxDocNodes bounds the JSON values of one document.
 	maxDocNodes = 200_000
 	// docURL is the base of references; it is never loaded from anywhere.
@@ -99,18 +99,19 @@ func (c *Compiled) compile() (err error) {
 		}
 	}()
 	source := clone(c.doc).(map[string]any)
-	_, emptyKey := source[""]
-	adapt(source, !emptyKey)
+	if err := takeIn(source); err != nil {
+		return err
+	}
 	compiler := jsonschema.NewCompiler()
 	compiler.DefaultDraft(jsonschema.Draft2020)
 	compiler.UseLoader(refuseLoader{})
 	compiler.UseRegexpEngine(compileRegexp)
 	if err := compiler.AddResource(docURL, source); err != nil {
-		return parseError(err)
+		return parseError(err, nil)
 	}
 	root, err := compiler.Compile(docURL)
 	if err != nil {
-		return parseError(err)
+		return parseError(err, source["$schema"])
 	}
 	g, err := survey(root, source)
 	if err != nil {
@@ -122,29 +123,6 @@ func (c *Compiled) compile() (err error) {
 	return nil
 }
 
-// adapt rewrites what the library and the protocol read differently: "#/" means
-// the document itself, and counts beyond the machine's int stay huge.
-func adapt(doc map[string]any, slashIsRoot bool) {
-	for _, k := range []string{"minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties", "minContains", "maxContains"} {
-		switch n := doc[k].(type) {
-		case int64:
-			doc[k] = min(n, math.MaxInt32)
-		case uint64:
-			doc[k] = int64(math.MaxInt32)
-		case float64:
-			if n > math.MaxInt32 {
-				doc[k] = int64(math.MaxInt32)
-			}
-		}
-	}
-	if doc["$ref"] == "#/" && slashIsRoot {
-		doc["$ref"] = "#"
-	}
-	for sub := range subschemas(doc) {
-		adapt(sub, slashIsRoot)
-	}
-}
-
 // refuseLoader keeps compilation inside the document.
 type refuseLoader struct{}
 
@@ -152,7 +130,9 @@ var errRemoteRef = errors.New("references outside the document are refused")
 
 func (refuseLoader) Load(string) (any, error) { return nil, errRemoteRef }
 
-func parseError(err error) *ParseError {
+// parseError gives the library's error a code; dialect is the document's $schema,
+// an unknown one being a malformed document rather than a lost reference.
+func parseError(err error, dialect any) *ParseError {
 	code := CodeParseError
 	var (
 		pointer *jsonschema.JSONPointerNotFoundError
@@ -164,6 +144,9 @@ func parseError(err error) *ParseError {
 	}
 	var load *jsonschema.LoadURLError
 	if errors.As(err, &load) {
+		if d, ok := dialect.(string); ok && strings.TrimSuffix(d, "#") == load.URL {
+			return &ParseError{Code: CodeParseError, Message: fmt.Sprintf("unknown $schema %q", d), Err: err}
+		}
 		return &ParseError{Code: CodeNotFound, Message: fmt.Sprintf("%q: %v", load.URL, errRemoteRef), Err: err}
 	}
 	var invalid *jsonschema.SchemaValidationError

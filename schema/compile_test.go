@@ -45,6 +45,9 @@ func TestCompileErrors(t *testing.T) {
 		{"doubling branches", doubling(25), schema.CodeMaxDepthExceeded},
 		{"recursion through data is fine", `{"properties":{"n":{"$ref":"#"}}}`, ""},
 		{"recursion by $id is fine", `{"$id":"Tree","properties":{"n":{"$ref":"Tree"}}}`, ""},
+		{"reference outside $defs", `{"$ref":"#/components/a","components":{"a":{"type":"string"}}}`, ""},
+		{"unknown dialect", `{"$schema":"https://example.com/dialect"}`, schema.CodeParseError},
+		{"draft-07 dialect", `{"$schema":"http://json-schema.org/draft-07/schema#"}`, ""},
 		{"unknown type", `{"type":"strin"}`, schema.CodeParseError},
 		{"keyword of the wrong type", `{"minLength":"3"}`, schema.CodeParseError},
 		{"negative count", `{"maxItems":-1}`, schema.CodeParseError},
@@ -96,6 +99,26 @@ func TestCompileTooManySubschemas(t *testing.T) {
 	var pe *schema.ParseError
 	if !errors.As(err, &pe) || pe.Code != schema.CodeMaxDepthExceeded {
 		t.Errorf("Compile = %v", err)
+	}
+}
+
+func TestCompileTooManyOddReferences(t *testing.T) {
+	parts, refs := map[string]any{}, []any{}
+	for i := range 300 {
+		parts[fmt.Sprint(i)] = map[string]any{}
+		refs = append(refs, map[string]any{"$ref": fmt.Sprintf("#/parts/%d", i)})
+	}
+	_, err := schema.Compile(map[string]any{"parts": parts, "allOf": refs})
+	var pe *schema.ParseError
+	if !errors.As(err, &pe) || pe.Code != schema.CodeMaxDepthExceeded {
+		t.Errorf("Compile = %v", err)
+	}
+	for _, ref := range refs {
+		r := ref.(map[string]any)
+		r["$ref"] = strings.Replace(r["$ref"].(string), "parts", "$defs", 1)
+	}
+	if _, err := schema.Compile(map[string]any{"$defs": parts, "allOf": refs}); err != nil {
+		t.Errorf("references into $defs are not limited: %v", err)
 	}
 }
 

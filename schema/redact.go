@@ -87,8 +87,7 @@ func (r *Redactor) Redact(c *Compiled, v map[string]any) map[string]any {
 	if v == nil {
 		return nil
 	}
-	w := redaction{r: r, left: maxValueNodes}
-	return w.object(c.markSet(), v, 0)
+	return r.start(c, nil).object(c.markSet(), v, 0)
 }
 
 // Values lists how each value that Redact would mask reads in a text: strings
@@ -100,8 +99,7 @@ func (r *Redactor) Values(c *Compiled, v map[string]any) []string {
 		return nil
 	}
 	found := map[string]bool{}
-	w := redaction{r: r, left: maxValueNodes, secrets: found}
-	w.object(c.markSet(), v, 0)
+	r.start(c, found).object(c.markSet(), v, 0)
 	out := make([]string, 0, len(found))
 	for s := range found {
 		out = append(out, s)
@@ -130,6 +128,10 @@ func (r *Redactor) Scrub(text string, secrets []string) string {
 	return strings.NewReplacer(pairs...).Replace(text)
 }
 
+func (r *Redactor) start(c *Compiled, secrets map[string]bool) *redaction {
+	return &redaction{r: r, left: maxValueNodes, secrets: secrets, everything: c.markSet().sensitive()}
+}
+
 func (c *Compiled) markSet() markSet {
 	if c == nil {
 		return nil
@@ -142,6 +144,8 @@ type redaction struct {
 	r       *Redactor
 	left    int
 	secrets map[string]bool // renderings of masked values, when wanted
+
+	everything bool // the document itself is marked: no member is shown
 }
 
 func (w *redaction) object(ms markSet, obj map[string]any, depth int) map[string]any {
@@ -164,7 +168,7 @@ func (w *redaction) member(ms markSet, name string, v any, depth int) any {
 	if isProtected(name) {
 		return w.inside(sub, v, depth+1, true)
 	}
-	if sub.sensitive() || w.r.names.match(name) {
+	if w.everything || sub.sensitive() || w.r.names.match(name) {
 		return w.mask(v, depth+1)
 	}
 	return w.inside(sub, v, depth+1, false)

@@ -88,6 +88,7 @@ func TestRedactBySchema(t *testing.T) {
 		{"a pattern is not additional", `{"patternProperties":{"^p_":{}},"additionalProperties":{"x-sensitive":true}}`, `{"p_a":1,"b":2}`, `{"p_a":1,"b":"X"}`},
 		{"unevaluatedProperties", `{"properties":{"o":{"unevaluatedProperties":{"x-sensitive":true}}}}`, `{"o":{"z":1}}`, `{"o":{"z":"X"}}`},
 		{"draft-07 items", `{"$schema":"http://json-schema.org/draft-07/schema#","properties":{"l":{"items":[{},{"x-sensitive":true}]}}}`, `{"l":[1,2]}`, `{"l":[1,"X"]}`},
+		{"the document itself", `{"x-sensitive":true}`, `{"a":1,"trace_id":"t","n":null}`, `{"a":"X","trace_id":"t","n":null}`},
 		{"protected name wins", `{"properties":{"trace_id":{"x-sensitive":true},"module_id":{"properties":{"a":{"x-sensitive":true}}}}}`, `{"trace_id":"t","module_id":{"a":1}}`, `{"trace_id":"t","module_id":{"a":"X"}}`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -83,16 +83,20 @@ func (c *Compiled) Validate(v any) error {
 	}
 	if c.fast != nil {
 		j := judge{left: fastSteps}
-		if j.value(c.fast, v, 0) == fits {
+		switch j.value(c.fast, v, 0) {
+		case fits:
 			return nil
+		case unsure:
+			// Perhaps only because of a Go type outside the value model.
+			return c.explain(v, j.left > 0)
 		}
 	}
-	return c.explain(v)
+	return c.explain(v, false)
 }
 
 // explain asks the library, which has the last word on everything the quick
-// check did not accept.
-func (c *Compiled) explain(v any) error {
+// check did not accept; again tries that check once more on the normalised value.
+func (c *Compiled) explain(v any, again bool) error {
 	n := normalizer{left: maxValueNodes}
 	nv, err := n.value(v, 0)
 	switch {
@@ -104,7 +108,7 @@ func (c *Compiled) explain(v any) error {
 		// Not err itself: a type's own MarshalJSON may quote the value.
 		return single("type", "value has no JSON form")
 	}
-	if c.fast != nil {
+	if again {
 		j := judge{left: fastSteps}
 		if j.value(c.fast, nv, 0) == fits {
 			return nil
