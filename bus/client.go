@@ -1,0 +1,336 @@
+package bus
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/apbus/apbus/cancel"
+	"github.com/apbus/apbus/contextwire"
+	"github.com/apbus/apbus/module"
+)
+
+// ClientOptions configures a [Client]. The zero value is valid.
+type ClientOptions struct {
+	// Namespace is "default" when empty.
+	Namespace string
+	// Name says in logs and cancel notices who calls; "client" when empty.
+	Name string
+	// Logger is slog.Default() when nil.
+	Logger *slog.Logger
+	// Limits bound what is accepted from peers; the protocol's defaults when zero.
+	Limits contextwire.Limits
+}
+
+// Client calls, checks and cancels modules on any node. Safe for concurrent
+// use. Close it before its connections.
+type Client struct {
+	conns    *Conns
+	subjects subjects
+	name     string
+	log      *slog.Logger
+	limits   contextwire.Limits
+	dir      *directory
+	// inbox is the prefix under which replies and probes arrive.
+	inbox string
+
+	mu      sync.Mutex
+	pending map[string]*attempt // by reply token
+	calls   map[string]*outgoing
+	hosts   map[proc]*host
+	closed  bool
+
+	reconnectedAt stamp
+	life          context.Context
+	stop          context.CancelCauseFunc
+	wg            sync.WaitGroup
+	undo          []func()
+}
+
+// outgoing is one call of this client, over all its attempts.
+type outgoing struct {
+	req  *contextwire.Request
+	stop context.CancelCauseFunc
+
+	mu    sync.Mutex
+	owner proc // the process that has it, as far as known
+}
+
+func (o *outgoing) setOwner(p proc) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.owner = p
+}
+
+func (o *outgoing) currentOwner() proc {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.owner
+}
+
+// NewClient starts a client: it subscribes to its inbox and reads the catalogue
+// before it returns.
+func NewClient(conns *Conns, o ClientOptions) (*Client, error) {
+	s, err := newSubjects(conns.prefix, o.Namespace)
+	if err != nil {
+		return nil, module.Errorf(module.CodeConfigInvalid, "client: %w", err)
+	}
+	c := &Client{
+		conns: conns, subjects: s, name: o.Name, log: o.Logger, limits: o.Limits,
+		inbox:   conns.Calls.NewInbox(),
+		pending: map[string]*attempt{}, calls: map[string]*outgoing{}, hosts: map[proc]*host{},
+	}
+	if c.name == "" {
+		c.name = "client"
+	}
+	if c.log == nil {
+		c.log = slog.Default()
+	}
+	if c.limits == (contextwire.Limits{}) {
+		c.limits = contextwire.DefaultLimits()
+	}
+	c.life, c.stop = context.WithCancelCause(context.Background())
+	if err := c.listen(); err != nil {
+		c.unlisten()
+		return nil, err
+	}
+	if c.dir, err = startDirectory(conns, s, c.log); err != nil {
+		c.unlisten()
+		return nil, err
+	}
+	return c, nil
+}
+
+func (c *Client) listen() error {
+	replies, err := c.conns.Calls.Subscribe(c.inbox+".*", "", c.onReply)
+	if err != nil {
+		return err
+	}
+	c.undo = append(c.undo, func() { _ = replies.Unsubscribe() })
+	// Probes are answered from the control connection, so that a flood of
+	// replies cannot make this client look dead.
+	probes, err := c.conns.Control.Subscribe(c.inbox+"."+probeToken, "", c.onProbe)
+	if err != nil {
+		return err
+	}
+	c.undo = append(c.undo, func() { _ = probes.Unsubscribe() },
+		c.conns.OnReconnect(c.reconnectedAt.now))
+	ctx, stop := context.WithTimeoutCause(c.life, 5*time.Second, errors.New("the bus did not answer"))
+	defer stop()
+	for _, conn := range []Conn{c.conns.Calls, c.conns.Control} {
+		if err := conn.Flush(ctx); err != nil {
+			return module.Errorf(module.CodeBusDisconnected, "start client: %w", err)
+		}
+	}
+	return nil
+}
+
+func (c *Client) unlisten() {
+	for _, undo := range c.undo {
+		undo()
+	}
+}
+
+// Close cancels the calls in flight with cause shutdown, waits for everything
+// the client started, and leaves the connections open.
+func (c *Client) Close() {
+	c.mu.Lock()
+	if c.closed {
+		c.mu.Unlock()
+		return
+	}
+	c.closed = true
+	open := make([]*outgoing, 0, len(c.calls))
+	for _, o := range c.calls {
+		open = append(open, o)
+	}
+	c.mu.Unlock()
+	for _, o := range open {
+		o.stop(cancel.Because(cancel.Shutdown, c.name, "client closed"))
+	}
+	c.dir.close()
+	c.stop(cancel.Because(cancel.Shutdown, c.name, "client closed"))
+	c.wg.Wait()
+	c.unlisten()
+}
+
+// Call runs a module and returns its output. in is a map, a struct or nil. When
+// ctx is cancelled the remote work is cancelled too and Call returns at once;
+// when its deadline passes, the owner's answer is awaited a little longer. ctx
+// may carry a Context (module.WithContext), which becomes the caller's.
+func (c *Client) Call(ctx context.Context, id string, in any, opts ...module.CallOption) (map[string]any, error) {
+	inputs, err := module.ToMap(in)
+	if err != nil {
+		return nil, err
+	}
+	req, ctx, stop, err := requestFor(ctx, id, inputs, opts)
+	if err != nil {
+		return nil, err
+	}
+	defer stop()
+	reply, err := c.Invoke(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	return reply.Output, nil
+}
+
+// Call is [Client.Call] with a typed output.
+func Call[Out any](ctx context.Context, c *Client, id string, in any, opts ...module.CallOption) (Out, error) {
+	var out Out
+	m, err := c.Call(ctx, id, in, opts...)
+	if err != nil {
+		return out, err
+	}
+	return out, module.FromMap(m, &out)
+}
+
+// requestFor turns call options into a request.
+func requestFor(ctx context.Context, id string, inputs map[string]any, opts []module.CallOption) (*contextwire.Request, context.Context, context.CancelFunc, error) {
+	var o module.CallOptions
+	for _, opt := range opts {
+		opt(&o)
+	}
+	stop := context.CancelFunc(func() {})
+	if o.Timeout != nil {
+		switch {
+		case *o.Timeout < 0:
+			return nil, nil, nil, module.Errorf(module.CodeInvalidInput, "call timeout is negative")
+		case *o.Timeout > 0:
+			ctx, stop = context.WithTimeoutCause(ctx, *o.Timeout, cancel.Because(cancel.Timeout, "", "call timeout"))
+		}
+	}
+	parent := module.FromContext(ctx)
+	req := &contextwire.Request{ModuleID: id, Inputs: inputs, Version: o.VersionHint}
+	if parent == nil {
+		parent = module.NewContext(module.ContextOptions{Identity: o.Identity, TraceParent: o.TraceParent})
+	} else {
+		if info := parent.Call(); info.ID != "" {
+			req.Parent, req.Root = info.ID, info.Root
+			if req.Root == "" {
+				req.Root = info.ID
+			}
+		}
+		if o.Identity != nil || o.TraceParent != nil {
+			parent = override(parent, o)
+		}
+	}
+	req.Context = parent
+	return req, ctx, stop, nil
+}
+
+// override copies a Context with another identity or trace.
+func override(parent *module.Context, o module.CallOptions) *module.Context {
+	w := parent.Wire()
+	if o.Identity != nil {
+		w.Identity = o.Identity
+	}
+	if tp := o.TraceParent; tp != nil && module.ValidTraceID(tp.TraceID) {
+		w.TraceID = tp.TraceID
+	}
+	return module.RestoreContext(w)
+}
+
+// Invoke sends one call and waits for its end. A missing call ID is minted, a
+// missing Context made. Every error is a *module.Error; those the owner sent
+// are marked Remote.
+func (c *Client) Invoke(ctx context.Context, req *contextwire.Request) (*contextwire.Reply, error) {
+	body, final, err := c.exchange(ctx, kindCall, req)
+	if err != nil {
+		return nil, err
+	}
+	return &contextwire.Reply{Output: body, Node: final.node, Boot: final.boot, Attempt: final.attempt}, nil
+}
+
+// Check validates a call on its owner without running it.
+func (c *Client) Check(ctx context.Context, req *contextwire.Request) (*module.PreflightResult, error) {
+	body, _, err := c.exchange(ctx, kindCheck, req)
+	if err != nil {
+		return nil, err
+	}
+	return module.PreflightFromMap(body)
+}
+
+// onReply hands a reply to the attempt that waits for it. What nobody waits for
+// any more is dropped.
+func (c *Client) onReply(m *nats.Msg) {
+	token := m.Subject[strings.LastIndexByte(m.Subject, '.')+1:]
+	c.mu.Lock()
+	a := c.pending[token]
+	c.mu.Unlock()
+	if a != nil {
+		a.deliver(m)
+	}
+}
+
+// probeToken is the last token of the subject on which a client is probed.
+const probeToken = "probe"
+
+// onProbe tells a node that this client lives, and which of the calls the node
+// asks about it no longer waits for.
+func (c *Client) onProbe(m *nats.Msg) {
+	if m.Reply == "" {
+		return
+	}
+	ct, err := controlType(m)
+	if err != nil {
+		return
+	}
+	probe, err := contextwire.DecodeProbe(m.Data, ct, c.limits)
+	if err != nil {
+		return
+	}
+	answer := contextwire.ProbeAnswer{}
+	c.mu.Lock()
+	for _, key := range probe.Calls {
+		call, n, ok := contextwire.ParseKey(key)
+		if !ok || c.pending[replyToken(call, n)] == nil {
+			answer.Unknown = append(answer.Unknown, key)
+		}
+	}
+	c.mu.Unlock()
+	h, body, err := contextwire.EncodeFrame(&contextwire.Frame{Kind: contextwire.FrameResult, Body: answer.Map()}, contextwire.JSON)
+	if err != nil {
+		return
+	}
+	// A lost answer is asked for again.
+	_ = c.conns.Control.Publish(&nats.Msg{Subject: m.Reply, Header: nats.Header(h), Data: body})
+}
+
+// Ready makes a round trip through the bus and, where there is one, the
+// catalogue.
+func (c *Client) Ready(ctx context.Context) error {
+	for _, conn := range []Conn{c.conns.Calls, c.conns.Control} {
+		if !conn.Connected() {
+			return module.Errorf(module.CodeBusDisconnected, "not connected to the bus")
+		}
+		if err := conn.Flush(ctx); err != nil {
+			return module.Errorf(module.CodeBusDisconnected, "the bus does not answer: %w", err)
+		}
+	}
+	return nil
+}
+
+// Modules lists the modules of the catalogue, sorted by ID.
+func (c *Client) Modules() []ModuleInfo { return c.dir.moduleList() }
+
+// Module returns one module of the catalogue.
+func (c *Client) Module(id string) (ModuleInfo, bool) { return c.dir.module(id) }
+
+// Nodes lists the processes of the catalogue, sorted by node.
+func (c *Client) Nodes() []NodeInfo { return c.dir.nodeList() }
+
+// WaitModule waits until the catalogue shows a live host of the module and its
+// descriptor.
+func (c *Client) WaitModule(ctx context.Context, id string) error {
+	return c.dir.waitFor(ctx, func() bool {
+		_, described := c.dir.module(id)
+		hosts, _ := c.dir.candidates(id)
+		return described && len(hosts) > 0
+	})
+}

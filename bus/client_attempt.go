@@ -1,0 +1,266 @@
+package bus
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/apbus/apbus/cancel"
+	"github.com/apbus/apbus/contextwire"
+	"github.com/apbus/apbus/module"
+)
+
+// fate is what is known about an attempt that ended without a result.
+type fate int
+
+const (
+	fateAnswered fate = iota // the owner said so
+	fateRefused              // nothing was delivered
+	fateLost                 // the owner is gone and may have run it
+	fateGivenUp              // this side stopped waiting
+)
+
+// silenceLimit is how long a call sent to a queue group may stay without any
+// frame: its taker accepts within 20 ms, so it is frozen, gone, or cut off.
+const silenceLimit = 2500 * time.Millisecond
+
+// attempt is one sending of one call.
+type attempt struct {
+	client   *Client
+	out      *outgoing
+	kind     string
+	target   target
+	req      *contextwire.Request
+	deadline time.Time
+
+	key     cancel.Key
+	token   string
+	started time.Time
+	frames  chan *nats.Msg
+	lost    chan *module.Error // capacity 1
+	host    *host              // the process that has it; only run writes it
+	grace   time.Duration
+	fate    fate
+}
+
+// replyToken is the last token of an attempt's reply subject.
+func replyToken(call string, attempt int) string { return call + "-" + strconv.Itoa(attempt) }
+
+// deliver is called by the reply subscription and never blocks: an attempt
+// expects few frames, and of those only progress may be left out.
+func (a *attempt) deliver(m *nats.Msg) {
+	for {
+		select {
+		case a.frames <- m:
+			return
+		default:
+		}
+		if !endsCall(m) {
+			return
+		}
+		select {
+		case <-a.frames: // progress nobody has read yet makes room for the end
+		default:
+		}
+	}
+}
+
+// endsCall reports whether m is the last message of a call.
+func endsCall(m *nats.Msg) bool {
+	kind := contextwire.FrameKind(contextwire.Header(m.Header).Get(contextwire.HeaderFrame))
+	return kind.Terminal() || isNoResponders(m)
+}
+
+// fail ends the attempt because its owner is gone.
+func (a *attempt) fail(e *module.Error) {
+	select {
+	case a.lost <- e:
+	default: // it has failed already
+	}
+}
+
+// run sends the request and waits for the end.
+func (a *attempt) run(ctx context.Context) (map[string]any, proc, error) {
+	c := a.client
+	a.key = cancel.Key{Call: a.req.CallID, Attempt: a.req.Attempt}
+	a.token = replyToken(a.req.CallID, a.req.Attempt)
+	a.frames, a.lost = make(chan *nats.Msg, 16), make(chan *module.Error, 1)
+	a.grace, a.started = a.target.grace, time.Now()
+
+	h, body, err := contextwire.EncodeRequest(a.req, contextwire.MsgPack)
+	if err != nil {
+		return nil, proc{}, err
+	}
+	m := &nats.Msg{Subject: a.target.subject, Reply: c.inbox + "." + a.token, Header: nats.Header(h), Data: body}
+	if err := fits(m, c.conns.Calls.MaxPayload()); err != nil {
+		return nil, proc{}, err
+	}
+	c.mu.Lock()
+	c.pending[a.token] = a
+	c.mu.Unlock()
+	if a.target.directed() {
+		a.adopt(a.target.proc)
+	}
+	defer a.leave()
+
+	if err := c.conns.Calls.Publish(m); err != nil {
+		a.fate = fateRefused
+		return nil, a.target.proc, err
+	}
+	return a.wait(ctx)
+}
+
+// adopt notes which process has the call.
+func (a *attempt) adopt(p proc) {
+	if a.host != nil && a.host.proc == p {
+		return
+	}
+	if a.host != nil {
+		a.host.remove(a)
+	}
+	a.host = a.client.hostOf(p)
+	a.host.add(a)
+	a.out.setOwner(p)
+}
+
+func (a *attempt) leave() {
+	c := a.client
+	c.mu.Lock()
+	delete(c.pending, a.token)
+	c.mu.Unlock()
+	if a.host != nil {
+		a.host.remove(a)
+	}
+}
+
+func (a *attempt) owner() proc {
+	if a.host != nil {
+		return a.host.proc
+	}
+	return proc{}
+}
+
+// wait follows the frames until the terminal one, the loss of the owner, or the
+// end of this side's patience.
+func (a *attempt) wait(ctx context.Context) (map[string]any, proc, error) {
+	done := ctx.Done()
+	var backstop, silence <-chan time.Time
+	var timers []*time.Timer
+	timer := func(d time.Duration) <-chan time.Time {
+		t := time.NewTimer(d)
+		timers = append(timers, t)
+		return t.C
+	}
+	defer func() {
+		for _, t := range timers {
+			t.Stop()
+		}
+	}()
+	if a.host == nil {
+		silence = timer(silenceLimit)
+	}
+	if left, limited := budget(a.deadline); limited && done == nil {
+		backstop = timer(left + a.patience())
+	}
+	for {
+		select {
+		case m := <-a.frames:
+			silence = nil
+			body, ended, err := a.frame(m)
+			if ended || err != nil {
+				return body, a.owner(), err
+			}
+		case e := <-a.lost:
+			a.fate = fateLost
+			a.client.giveUp(a, cancel.Because(cancel.NodeLost, a.client.name, "owner lost"))
+			return nil, a.owner(), e
+		case <-silence:
+			a.fate = fateLost
+			a.client.giveUp(a, cancel.Because(cancel.NodeLost, a.client.name, "no host accepted the call"))
+			return nil, a.owner(), module.Errorf(module.CodeBusNodeLost, "no host accepted the call")
+		case <-done:
+			cause := context.Cause(ctx)
+			if !isTimeout(cause) {
+				a.fate = fateGivenUp
+				a.client.giveUp(a, cause)
+				return nil, a.owner(), a.client.cancelled(ctx, a.req)
+			}
+			// The owner ends it by its own clock; its answer is worth waiting for.
+			done, backstop = nil, timer(a.patience())
+		case <-backstop:
+			a.fate = fateGivenUp
+			a.client.giveUp(a, cancel.Because(cancel.Timeout, a.client.name, "no answer in time"))
+			return nil, a.owner(), module.Errorf(module.CodeModuleTimeout, "the owner did not answer in time").
+				WithDetails(map[string]any{"module_id": a.req.ModuleID})
+		}
+	}
+}
+
+func isTimeout(cause error) bool {
+	return errors.Is(cause, context.DeadlineExceeded) || cancel.ReasonOf(cause) == cancel.Timeout
+}
+
+// patience is how long after the budget the owner's own answer may take.
+func (a *attempt) patience() time.Duration {
+	grace := a.grace
+	if grace <= 0 {
+		grace = defaultGrace
+	}
+	return grace + backstopSlack
+}
+
+// frame handles one reply. ended is true for the terminal one.
+func (a *attempt) frame(m *nats.Msg) (body map[string]any, ended bool, err error) {
+	if isNoResponders(m) {
+		a.fate = fateRefused
+		return nil, true, a.client.nobody(a)
+	}
+	f, err := contextwire.DecodeFrame(contextwire.Header(m.Header), m.Data, a.client.limits)
+	if err != nil {
+		return nil, true, module.Propagate(err, a.req.ModuleID, a.req.Context)
+	}
+	if f.Node != "" {
+		a.adopt(proc{f.Node, f.Boot})
+	}
+	switch f.Kind {
+	case contextwire.FrameAccept:
+		if f.Grace > 0 {
+			a.grace = f.Grace
+		}
+	case contextwire.FrameProgress:
+		if a.req.Progress != nil && f.Progress != nil {
+			a.req.Progress(*f.Progress)
+		}
+	case contextwire.FrameResult:
+		if f.BodyRef != nil {
+			return nil, true, module.Errorf(module.CodeBusBadMessage, "the result lies in an object store this client does not read")
+		}
+		if a.host != nil {
+			a.host.answered(time.Since(a.started))
+		}
+		return f.Body, true, nil
+	case contextwire.FrameError:
+		if f.Err.Code == module.CodeBusOverloaded {
+			if a.host != nil {
+				a.host.suspect(max(f.RetryAfter, 100*time.Millisecond))
+			}
+			if f.RetryAfter > 0 {
+				f.Err = f.Err.WithDetail("retry_after_ms", f.RetryAfter.Milliseconds())
+			}
+		}
+		return nil, true, f.Err
+	}
+	return nil, false, nil
+}
+
+// fits refuses what the server would drop, before anything is sent (and before
+// nats.go would leak an entry for it).
+func fits(m *nats.Msg, limit int64) error {
+	if size := int64(m.Size()); limit > 0 && size > limit {
+		return contextwire.TooLarge(size, limit).NotExecuted()
+	}
+	return nil
+}

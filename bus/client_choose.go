@@ -1,0 +1,130 @@
+package bus
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/apbus/apbus/contextwire"
+	"github.com/apbus/apbus/module"
+)
+
+// target is where an attempt goes.
+type target struct {
+	subject string
+	proc    proc // zero for the queue group
+	grace   time.Duration
+}
+
+func (t target) directed() bool { return t.proc != (proc{}) }
+
+// choose picks the host for an attempt: of two random usable ones the one with
+// the smaller smoothed latency × calls in flight (wire protocol, section 1).
+// Without a usable host the module's queue group takes the call.
+func (c *Client) choose(kind string, req *contextwire.Request, tried map[proc]bool) target {
+	list, _ := c.dir.candidates(req.ModuleID)
+	usable := list[:0]
+	major, wanted := wantedMajor(req.Version)
+	for _, cand := range list {
+		if tried[cand.proc] || (wanted && majorOf(cand.version) != major) {
+			continue
+		}
+		usable = append(usable, cand)
+	}
+	if healthy := c.healthy(usable); len(healthy) > 0 {
+		usable = healthy
+	}
+	if len(usable) == 0 {
+		if wanted {
+			return target{subject: c.subjects.major(kind, major, req.ModuleID)}
+		}
+		return target{subject: c.subjects.any(kind, req.ModuleID)}
+	}
+	best := usable[rand.IntN(len(usable))] //nolint:gosec // balancing needs no secrecy
+	if len(usable) > 1 {
+		other := usable[rand.IntN(len(usable)-1)] //nolint:gosec // as above
+		if other.proc == best.proc {
+			other = usable[len(usable)-1]
+		}
+		if c.load(other.proc) < c.load(best.proc) {
+			best = other
+		}
+	}
+	return target{
+		subject: c.subjects.directed(kind, best.node, best.boot, req.ModuleID),
+		proc:    best.proc, grace: best.grace,
+	}
+}
+
+// healthy keeps the candidates that are neither stale nor suspect.
+func (c *Client) healthy(list []candidate) []candidate {
+	var out []candidate
+	now := time.Now()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, cand := range list {
+		if h := c.hosts[cand.proc]; !cand.stale && (h == nil || !h.isSuspect(now)) {
+			out = append(out, cand)
+		}
+	}
+	return out
+}
+
+// load is what the choice compares; a host never called costs nothing.
+func (c *Client) load(p proc) float64 {
+	c.mu.Lock()
+	h := c.hosts[p]
+	c.mu.Unlock()
+	if h == nil {
+		return 0
+	}
+	return h.load()
+}
+
+// wantedMajor reads the major version that a constraint admits, when it admits
+// only one.
+func wantedMajor(constraint string) (major int, ok bool) {
+	constraint = strings.TrimSpace(constraint)
+	if constraint == "" || strings.ContainsAny(constraint, ",<>") {
+		return 0, false
+	}
+	head, _, _ := strings.Cut(strings.TrimLeft(constraint, "^~="), ".")
+	n, err := strconv.Atoi(head)
+	return n, err == nil && n >= 0
+}
+
+// nobody names the failure of a request that reached no one: a module that is
+// known has no live host, an unknown one does not exist.
+func (c *Client) nobody(a *attempt) *module.Error {
+	if a.target.directed() {
+		c.dir.drop(a.target.proc)
+		if a.host != nil {
+			a.host.suspect(time.Second)
+		}
+	}
+	id := a.req.ModuleID
+	if _, known := c.dir.candidates(id); known || a.target.directed() || c.everKnown(id) {
+		return module.Errorf(module.CodeBusNoResponders, "no live host for module %s", id).
+			WithDetail("module_id", id).At(a.req.Context, id).NotExecuted()
+	}
+	return module.Errorf(module.CodeModuleNotFound, "module %s is not known on the bus", id).
+		WithDetail("module_id", id).At(a.req.Context, id).NotExecuted()
+}
+
+// everKnown asks the catalogue whether the module was ever hosted. It is asked
+// only after a call failed.
+func (c *Client) everKnown(id string) bool {
+	cat := c.dir.cat.Load()
+	if cat == nil {
+		return false
+	}
+	ctx, stop := context.WithTimeoutCause(c.life, time.Second, errors.New("the catalogue did not answer"))
+	defer stop()
+	_, err := cat.modules.Get(ctx, moduleKey(id))
+	return err == nil || !errors.Is(err, jetstream.ErrKeyNotFound)
+}

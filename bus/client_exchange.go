@@ -1,0 +1,181 @@
+package bus
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"time"
+
+	"github.com/apbus/apbus/cancel"
+	"github.com/apbus/apbus/contextwire"
+	"github.com/apbus/apbus/module"
+)
+
+const (
+	// maxAttempts is how often a call is sent at most.
+	maxAttempts = 3
+	// defaultGrace is assumed of an owner that has not said how long it lets a
+	// module clean up.
+	defaultGrace = 5 * time.Second
+	// backstopSlack is what the caller waits beyond the owner's time and grace.
+	backstopSlack = 500 * time.Millisecond
+	// retryBase doubles with each attempt; the wait is a random part of it.
+	retryBase = 50 * time.Millisecond
+)
+
+// final says who answered.
+type final struct {
+	proc
+	attempt int
+}
+
+// exchange runs a call or check over as many attempts as are allowed and
+// needed. The rules of wire protocol section 5, Retries by the client.
+func (c *Client) exchange(ctx context.Context, kind string, r *contextwire.Request) (map[string]any, final, error) {
+	if err := module.ValidateID(r.ModuleID); err != nil {
+		return nil, final{}, err
+	}
+	req := *r // the attempts write into it
+	if req.CallID == "" {
+		req.CallID = contextwire.NewCallID()
+	}
+	if req.Context == nil {
+		req.Context = module.NewContext(module.ContextOptions{TraceParent: req.TraceParent})
+	}
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	out := &outgoing{req: &req, stop: stop}
+	if err := c.begin(out); err != nil {
+		return nil, final{}, err
+	}
+	defer c.end(out)
+
+	deadline := callDeadline(ctx, r.Budget)
+	tried := map[proc]bool{}
+	for n := 1; ; n++ {
+		req.Attempt = n
+		if left, ok := budget(deadline); !ok {
+			req.Budget = 0
+		} else if req.Budget = left; left <= 0 {
+			return nil, final{}, module.Errorf(module.CodeModuleTimeout, "no time left to send the call").At(req.Context, req.ModuleID).NotExecuted()
+		}
+		t := c.choose(kind, &req, tried)
+		a := &attempt{client: c, out: out, kind: kind, target: t, req: &req, deadline: deadline}
+		body, by, err := a.run(ctx)
+		if err == nil {
+			return body, final{by, n}, nil
+		}
+		e := module.Propagate(err, req.ModuleID, req.Context)
+		wait, again := c.retry(e, a, n, deadline)
+		if !again {
+			return nil, final{by, n}, e
+		}
+		tried[by] = true
+		if err := pause(ctx, wait); err != nil {
+			return nil, final{by, n}, c.cancelled(ctx, &req)
+		}
+	}
+}
+
+// callDeadline is the earlier of the context's deadline and the budget.
+func callDeadline(ctx context.Context, budget time.Duration) time.Time {
+	deadline, has := ctx.Deadline()
+	if budget > 0 {
+		if byBudget := time.Now().Add(budget); !has || byBudget.Before(deadline) {
+			return byBudget
+		}
+	}
+	if !has {
+		return time.Time{}
+	}
+	return deadline
+}
+
+// budget is the time left; ok is false when there is no limit.
+func budget(deadline time.Time) (left time.Duration, ok bool) {
+	if deadline.IsZero() {
+		return 0, false
+	}
+	return time.Until(deadline), true
+}
+
+// begin enters a call into the table of the client's own calls.
+func (c *Client) begin(o *outgoing) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return module.Errorf(module.CodeBusDisconnected, "the client is closed").NotExecuted()
+	}
+	if _, taken := c.calls[o.req.CallID]; taken {
+		return module.Errorf(module.CodeInvalidInput, "call id is already in flight").NotExecuted()
+	}
+	c.calls[o.req.CallID] = o
+	return nil
+}
+
+func (c *Client) end(o *outgoing) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.calls, o.req.CallID)
+}
+
+// retry decides whether another attempt is allowed and how long to wait first.
+func (c *Client) retry(e *module.Error, a *attempt, n int, deadline time.Time) (time.Duration, bool) {
+	if n >= maxAttempts {
+		return 0, false
+	}
+	switch {
+	case a.fate == fateLost:
+		// It may have run. Only a module that says so may run again.
+		ann, known := c.dir.annotations(a.req.ModuleID)
+		if !known || (!ann.Idempotent && !ann.Readonly) {
+			return 0, false
+		}
+	case !e.Unexecuted:
+		return 0, false
+	case e.Code == module.CodeExecutionCancelled, e.Code == module.CodeBusBudgetExhausted:
+		return 0, false
+	case e.Code == module.CodeModuleNotFound:
+		// A directed host that has it no longer; somebody else may.
+		if !a.target.directed() {
+			return 0, false
+		}
+	case e.Retryable == module.False:
+		return 0, false
+	}
+	wait := rand.N(retryBase << (n - 1)) //nolint:gosec // jitter needs no secrecy
+	if after := retryAfter(e); after > 0 {
+		wait += after
+	}
+	if left, limited := budget(deadline); limited && left <= wait {
+		return 0, false
+	}
+	return wait, true
+}
+
+// retryAfter is how long an overloaded owner asked to wait.
+func retryAfter(e *module.Error) time.Duration {
+	ms, _ := e.Details["retry_after_ms"].(int64)
+	return time.Duration(min(max(ms, 0), 60_000)) * time.Millisecond
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// cancelled is how a call ends that its own side gave up.
+func (c *Client) cancelled(ctx context.Context, req *contextwire.Request) *module.Error {
+	cause := context.Cause(ctx)
+	if errors.Is(cause, context.DeadlineExceeded) || cancel.ReasonOf(cause) == cancel.Timeout {
+		return module.Wrap(module.CodeModuleTimeout, cause, "the call's time is over").
+			WithDetail("module_id", req.ModuleID).At(req.Context, req.ModuleID)
+	}
+	return module.Wrap(module.CodeExecutionCancelled, cause, "the call was cancelled").At(req.Context, req.ModuleID)
+}

@@ -1,0 +1,86 @@
+package bus
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/apbus/apbus/contextwire"
+	"github.com/apbus/apbus/module"
+)
+
+// fleetPatience is how long one process may take to answer a question about
+// itself.
+const fleetPatience = time.Second
+
+// Calls lists every bus call in flight in the namespace, oldest first. A
+// process that does not answer within a second is left out and logged.
+func (c *Client) Calls(ctx context.Context) ([]contextwire.CallRecord, error) {
+	ctx, stop := context.WithTimeoutCause(ctx, fleetPatience, errors.New("no answer about calls"))
+	defer stop()
+	var (
+		mu  sync.Mutex
+		out []contextwire.CallRecord
+		wg  sync.WaitGroup
+	)
+	for _, n := range c.Nodes() {
+		wg.Go(func() {
+			body, err := ask(ctx, c.conns.Control, c.subjects.node(n.Node, n.Boot, verbCalls), &contextwire.CallsRequest{})
+			var list *contextwire.CallList
+			if err == nil {
+				list, err = contextwire.CallListFromMap(body)
+			}
+			if err != nil {
+				if !errors.Is(err, ErrNoResponders) {
+					c.dir.calm.warn("a node does not tell its calls", "node", n.Node, "cause", err)
+				}
+				return
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			out = append(out, list.Calls...)
+		})
+	}
+	wg.Wait()
+	slices.SortFunc(out, func(a, b contextwire.CallRecord) int {
+		return cmp.Or(a.StartedAt.Compare(b.StartedAt), cmp.Compare(a.Call, b.Call))
+	})
+	return out, nil
+}
+
+// Drain tells a node to finish what it has within grace and to take nothing
+// new. It answers at once with the calls still in flight; the end shows in the
+// catalogue. A node that is not in the catalogue is BUS_NO_RESPONDERS.
+func (c *Client) Drain(ctx context.Context, node string, grace time.Duration, by string) (inFlight int, err error) {
+	var boots []string
+	for _, n := range c.Nodes() {
+		if n.Node == node {
+			boots = append(boots, n.Boot)
+		}
+	}
+	if len(boots) == 0 {
+		return 0, module.Errorf(module.CodeBusNoResponders, "no live node has this id").WithDetail("node", node)
+	}
+	ctx, stop := context.WithTimeoutCause(ctx, fleetPatience, errors.New("no answer to a drain"))
+	defer stop()
+	for _, boot := range boots {
+		body, err := ask(ctx, c.conns.Control, c.subjects.node(node, boot, verbDrain),
+			&contextwire.DrainRequest{GraceMS: grace.Milliseconds(), By: by})
+		if errors.Is(err, ErrNoResponders) {
+			continue // an earlier life of the node, still in the catalogue
+		}
+		if err != nil {
+			return inFlight, fmt.Errorf("drain %s: %w", node, err)
+		}
+		answer, err := contextwire.DrainAnswerFromMap(body)
+		if err != nil {
+			return inFlight, err
+		}
+		inFlight += answer.InFlight
+	}
+	return inFlight, nil
+}

@@ -1,0 +1,251 @@
+package bus
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/apbus/apbus/cancel"
+	"github.com/apbus/apbus/contextwire"
+	"github.com/apbus/apbus/module"
+)
+
+const (
+	// tick is how often a process with open calls is pinged, and a client probed.
+	tick = 500 * time.Millisecond
+	// pingPatience is how long one ping waits for its pong; less than a tick, so
+	// that pings of one process do not overlap.
+	pingPatience = 450 * time.Millisecond
+	// lateTick tells our own stall from a peer's silence.
+	lateTick = tick + tick/2
+	// goneApart is the least time between the two 503s that prove a process gone.
+	goneApart = 400 * time.Millisecond
+	// missedPings in a row prove a process frozen or cut off.
+	missedPings = 4
+)
+
+// host is what a client knows of one process it calls, and the watch over it:
+// while calls are open there the process is pinged, one ping however many calls
+// (wire protocol section 5, Lost host).
+type host struct {
+	client *Client
+	proc   proc
+
+	mu       sync.Mutex
+	open     map[cancel.Key]*attempt
+	told     map[cancel.Key]bool // what the process knows us to wait for
+	watching bool
+	active   bool // a call was opened since the last ping
+	latency  time.Duration
+	until    time.Time // suspect until then
+}
+
+// hostOf returns the entry for p.
+func (c *Client) hostOf(p proc) *host {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	h := c.hosts[p]
+	if h == nil {
+		h = &host{client: c, proc: p, open: map[cancel.Key]*attempt{}, told: map[cancel.Key]bool{}}
+		c.hosts[p] = h
+	}
+	return h
+}
+
+func (h *host) add(a *attempt) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.open[a.key] = a
+	h.active = true
+	if !h.watching {
+		h.watching = true
+		h.client.wg.Go(h.watch)
+	}
+}
+
+func (h *host) remove(a *attempt) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.open, a.key)
+}
+
+func (h *host) suspect(d time.Duration) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if until := time.Now().Add(d); until.After(h.until) {
+		h.until = until
+	}
+}
+
+func (h *host) isSuspect(now time.Time) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return now.Before(h.until)
+}
+
+// answered feeds the smoothed latency.
+func (h *host) answered(took time.Duration) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.latency == 0 {
+		h.latency = took
+		return
+	}
+	h.latency += (took - h.latency) / 8
+}
+
+func (h *host) load() float64 {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return float64(h.latency+time.Microsecond) * float64(len(h.open)+1)
+}
+
+// watch pings until a whole tick passed without a call. It ends with a last
+// ping that tells the process that nothing is open, so that it can forget the
+// answers it keeps.
+func (h *host) watch() {
+	t := time.NewTicker(tick)
+	defer t.Stop()
+	w := watcher{host: h, last: time.Now()}
+	for {
+		select {
+		case <-h.client.life.Done():
+			return
+		case <-t.C:
+		}
+		now := time.Now()
+		late := now.Sub(w.last) > lateTick
+		w.last = now
+		opened, closed, idle := h.changes(now)
+		if idle {
+			return
+		}
+		w.ping(opened, closed, late)
+	}
+}
+
+// changes returns what to tell the process. Calls younger than a tick are left
+// out: their request may still be on its way on the other connection. idle ends
+// the watch.
+func (h *host) changes(now time.Time) (opened, closed []cancel.Key, idle bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if len(h.open) == 0 && len(h.told) == 0 && !h.active {
+		h.watching = false
+		return nil, nil, true
+	}
+	h.active = false
+	for k, a := range h.open {
+		if !h.told[k] && now.Sub(a.started) >= tick {
+			opened = append(opened, k)
+		}
+	}
+	for k := range h.told {
+		if _, still := h.open[k]; !still {
+			closed = append(closed, k)
+		}
+	}
+	return opened, closed, false
+}
+
+// watcher is the memory of one watch.
+type watcher struct {
+	host   *host
+	last   time.Time
+	missed int
+	gone   time.Time // when the first 503 in a row came
+}
+
+func (w *watcher) ping(opened, closed []cancel.Key, late bool) {
+	h, c := w.host, w.host.client
+	ctx, stop := context.WithTimeoutCause(c.life, pingPatience, errors.New("no pong"))
+	defer stop()
+	up := c.conns.Control.Connected()
+	body, err := ask(ctx, c.conns.Control, c.subjects.node(h.proc.node, h.proc.boot, verbPing),
+		&contextwire.Ping{Client: c.inbox, Open: formatKeys(opened), Closed: formatKeys(closed)})
+	switch {
+	case err == nil:
+		w.missed, w.gone = 0, time.Time{}
+		h.onPong(body, opened, closed)
+	case c.life.Err() != nil:
+	case late || !up || !c.conns.Control.Connected() || c.reconnectedAt.within(settleTime):
+		// Our own side was away; that says nothing about the process.
+		w.missed, w.gone = 0, time.Time{}
+	case errors.Is(err, ErrNoResponders):
+		h.suspect(2 * tick)
+		now := time.Now()
+		if w.gone.IsZero() {
+			w.gone = now
+		} else if now.Sub(w.gone) >= goneApart {
+			h.lose("the process that took the call is gone")
+		}
+	default:
+		h.suspect(2 * tick)
+		w.gone = time.Time{}
+		if w.missed++; w.missed >= missedPings {
+			h.lose("the process that took the call does not answer")
+		}
+	}
+}
+
+// onPong ends the calls that the process does not know.
+func (h *host) onPong(body map[string]any, opened, closed []cancel.Key) {
+	pong, err := contextwire.PongFromMap(body)
+	if err != nil {
+		h.client.dir.calm.warn("ignoring a malformed pong", "node", h.proc.node, "cause", err)
+		return
+	}
+	h.mu.Lock()
+	for _, k := range opened {
+		h.told[k] = true
+	}
+	for _, k := range closed {
+		delete(h.told, k)
+	}
+	var strangers []*attempt
+	for _, s := range pong.Unknown {
+		call, n, ok := contextwire.ParseKey(s)
+		if !ok {
+			continue
+		}
+		if a := h.open[cancel.Key{Call: call, Attempt: n}]; a != nil {
+			strangers = append(strangers, a)
+		}
+	}
+	h.mu.Unlock()
+	for _, a := range strangers {
+		a.fail(h.lostError(a, "the process that took the call does not know it"))
+	}
+}
+
+// lose ends every call on the process with BUS_NODE_LOST.
+func (h *host) lose(why string) {
+	h.client.dir.drop(h.proc)
+	h.mu.Lock()
+	lost := make([]*attempt, 0, len(h.open))
+	for _, a := range h.open {
+		lost = append(lost, a)
+	}
+	clear(h.told)
+	h.mu.Unlock()
+	for _, a := range lost {
+		a.fail(h.lostError(a, why))
+	}
+}
+
+func (h *host) lostError(a *attempt, why string) *module.Error {
+	e := module.Errorf(module.CodeBusNodeLost, "%s", why).
+		WithDetails(map[string]any{"module_id": a.req.ModuleID, "node": h.proc.node, "boot": h.proc.boot})
+	ann, known := h.client.dir.annotations(a.req.ModuleID)
+	e.Retryable = module.TriOf(known && (ann.Idempotent || ann.Readonly))
+	return e.At(a.req.Context, a.req.ModuleID)
+}
+
+func formatKeys(keys []cancel.Key) []string {
+	out := make([]string, len(keys))
+	for i, k := range keys {
+		out[i] = contextwire.FormatKey(k.Call, k.Attempt)
+	}
+	return out
+}

@@ -1,0 +1,310 @@
+package bus
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/apbus/apbus/cancel"
+	"github.com/apbus/apbus/contextwire"
+	"github.com/apbus/apbus/module"
+)
+
+// acceptAfter is how long a unary call may take before its caller is told who
+// has it.
+const acceptAfter = 20 * time.Millisecond
+
+// running is one call or check on this node, from its arrival to its end.
+type running struct {
+	node    *Node
+	kind    string
+	head    *contextwire.Head
+	body    []byte
+	key     cancel.Key
+	issuer  string // inbox prefix of the caller
+	arrived time.Time
+	turn    chan struct{} // closed when a queued call gets its slot
+	queued  bool
+	doubt   bool
+
+	ctx   context.Context
+	token *cancel.Token
+	entry *cancel.Entry
+	reply *replier
+
+	mu         sync.Mutex
+	callerID   string // known once the body is decoded
+	identityID string
+	traceID    string
+}
+
+func (r *running) root() string {
+	if r.head.Root != "" {
+		return r.head.Root
+	}
+	return r.key.Call
+}
+
+// issuerOf is the inbox prefix of a reply subject: all but its last token.
+func issuerOf(reply string) string {
+	if i := strings.LastIndexByte(reply, '.'); i > 0 {
+		return reply[:i]
+	}
+	return reply
+}
+
+// receive looks at a request in the subscription's goroutine, so it does only
+// what must be done in order of arrival: check the headers, enter the call into
+// the table (a cancel finds it from here on), admit it. Decoding and running
+// happen in the call's own goroutine.
+func (n *Node) receive(kind string, m *nats.Msg) {
+	if m.Reply == "" {
+		n.calm.warn("ignoring a request without a reply subject", "subject", m.Subject)
+		return
+	}
+	moduleID := n.subjects.moduleOf(m.Subject, kind)
+	head, err := contextwire.ParseHead(moduleID, contextwire.Header(m.Header), n.opts.Limits)
+	if err != nil {
+		n.refuseUnread(m, err)
+		return
+	}
+	r := &running{
+		node: n, kind: kind, head: head, body: m.Data, arrived: time.Now(),
+		key: cancel.Key{Call: head.CallID, Attempt: head.Attempt}, issuer: issuerOf(m.Reply),
+		turn: make(chan struct{}), doubt: n.doubtful(),
+	}
+	if r.key.Call == "" { // a bare request names no call
+		r.key = cancel.Key{Call: contextwire.NewCallID(), Attempt: 1}
+	}
+	if head.TraceParent != nil {
+		r.traceID = head.TraceParent.TraceID
+	}
+	r.reply = &replier{node: n, to: m.Reply, call: r.key.Call, bare: head.Bare, ct: head.Accept}
+	if e := r.precheck(); e != nil {
+		r.reply.fail(e.NotExecuted())
+		return
+	}
+	if kind == kindCall && !head.Bare && n.replay.again(n, r.key) {
+		return // it ran already; the caller gets the same end again
+	}
+	n.enter(r)
+}
+
+// refuseUnread answers a message whose headers cannot be used.
+func (n *Node) refuseUnread(m *nats.Msg, err error) {
+	h := contextwire.Header(m.Header)
+	rp := &replier{node: n, to: m.Reply, bare: !h.Has(contextwire.HeaderVersion), ct: contextwire.JSON}
+	if call := h.Get(contextwire.HeaderCall); contextwire.ValidCallID(call) {
+		rp.call = call
+	}
+	rp.fail(module.Propagate(err, "", nil).NotExecuted())
+}
+
+// precheck refuses what can be refused without reading the body.
+func (r *running) precheck() *module.Error {
+	n := r.node
+	switch {
+	case module.ValidateID(r.head.ModuleID) != nil:
+		return module.AsError(module.ValidateID(r.head.ModuleID))
+	case len(r.body) > n.opts.Limits.MaxBody:
+		return contextwire.TooLarge(int64(len(r.body)), int64(n.opts.Limits.MaxBody))
+	case r.head.BudgetExhausted:
+		return module.Errorf(module.CodeBusBudgetExhausted, "the call arrived without any time left")
+	case r.head.Stream:
+		return module.Errorf(module.CodeNotImplemented, "this node does not stream")
+	case r.head.BodyRef != nil:
+		return module.Errorf(module.CodeNotImplemented, "this node does not read bodies from an object store")
+	case n.isDraining():
+		return module.Errorf(module.CodeBusOverloaded, "the node is draining").WithDetail("draining", true)
+	case r.doubt && r.head.Bare:
+		return module.Errorf(module.CodeBusOverloaded, "the node was away and does not know whether the caller still waits")
+	}
+	return nil
+}
+
+func (n *Node) isDraining() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.draining
+}
+
+// enter registers and admits r.
+func (n *Node) enter(r *running) {
+	r.ctx, r.token = cancel.Join(n.life, nil)
+	entry, err := n.table.Begin(cancel.Call{
+		Key: r.key, Root: r.root(), Parent: r.head.Parent, Trace: r.traceID, ModuleID: r.head.ModuleID,
+		Issuer: r.issuer, Mode: contextwire.ModeUnary, StartedAt: r.arrived, Budget: r.head.Budget, Token: r.token,
+	})
+	var buried *cancel.Tombstoned
+	switch {
+	case errors.As(err, &buried):
+		r.token.Release()
+		r.reply.fail(module.Wrap(module.CodeExecutionCancelled, buried.Cause, "the call was cancelled before it arrived").
+			WithDetail("module_id", r.head.ModuleID).NotExecuted())
+		return
+	case err != nil: // the same attempt is running; its end will answer
+		r.token.Release()
+		return
+	}
+	r.entry = entry
+	n.mu.Lock()
+	n.running[r.key] = r
+	n.mu.Unlock()
+
+	switch v, after := n.gate.enter(r); v {
+	case queued:
+		r.queued = true
+		fallthrough
+	case admitted:
+		r.reply.acceptLater()
+		n.work.Go(r.run)
+	case entangled:
+		r.failEntangled()
+		r.end()
+	case refused:
+		r.reply.overloaded(after)
+		r.end()
+	}
+}
+
+// failEntangled refuses a call that would wait for itself, naming the chain.
+func (r *running) failEntangled() {
+	e := module.Errorf(module.CodeBusOverloaded, "the call would wait for a slot that its own call chain holds").
+		WithRetryable(module.False)
+	if req, err := r.decode(); err == nil {
+		chain := []any{}
+		for _, id := range req.Context.ChainView() {
+			chain = append(chain, id)
+		}
+		e = e.WithDetail("call_chain", append(chain, r.head.ModuleID))
+	}
+	r.reply.fail(e.NotExecuted())
+}
+
+func (r *running) decode() (*contextwire.Request, error) {
+	return r.head.DecodeBody(r.body, r.node.opts.Limits)
+}
+
+// end forgets the call everywhere. Its terminal frame is kept by then.
+func (r *running) end() {
+	n := r.node
+	r.entry.End()
+	n.mu.Lock()
+	delete(n.running, r.key)
+	n.mu.Unlock()
+	r.token.Release()
+}
+
+// run waits for a slot, makes sure that somebody still waits for the call, and
+// runs it.
+func (r *running) run() {
+	started, ok := r.awaitTurn()
+	var output map[string]any
+	var failure *module.Error
+	if ok {
+		output, failure = r.execute()
+	} else {
+		failure = r.cancelledBefore()
+	}
+	msg := r.reply.terminal(output, failure)
+	if msg != nil && r.kind == kindCall && !r.head.Bare {
+		r.node.replay.keep(r.issuer, r.key, msg)
+	}
+	r.end()
+	r.node.gate.leave(r, time.Since(started))
+	r.reply.send(msg)
+}
+
+func (r *running) awaitTurn() (started time.Time, ok bool) {
+	if !r.queued {
+		return time.Now(), true
+	}
+	select {
+	case <-r.turn:
+		return time.Now(), true
+	case <-r.ctx.Done():
+		if r.node.gate.abandon(r) {
+			return time.Now(), false
+		}
+		<-r.turn // the slot came at the same instant; it is given back in run
+		return time.Now(), false
+	}
+}
+
+func (r *running) cancelledBefore() *module.Error {
+	return module.Wrap(module.CodeExecutionCancelled, context.Cause(r.ctx), "the call was cancelled before it started").
+		WithDetail("module_id", r.head.ModuleID).NotExecuted()
+}
+
+// execute decodes and runs the call in its slot.
+func (r *running) execute() (map[string]any, *module.Error) {
+	if r.doubt || (r.queued && r.node.doubtful()) {
+		if !r.stillWanted() {
+			return nil, module.Errorf(module.CodeExecutionCancelled, "the caller no longer waits").NotExecuted()
+		}
+	}
+	req, err := r.decode()
+	if err != nil {
+		return nil, module.Propagate(err, r.head.ModuleID, nil).NotExecuted()
+	}
+	if r.head.Budget > 0 {
+		if req.Budget = r.head.Budget - time.Since(r.arrived); req.Budget <= 0 {
+			return nil, module.Errorf(module.CodeBusBudgetExhausted, "no time was left when the call got its turn").NotExecuted()
+		}
+	}
+	req.CallID, req.Attempt, req.ModuleID = r.key.Call, r.key.Attempt, r.head.ModuleID
+	r.note(req.Context)
+	if r.kind == kindCheck {
+		res, err := r.node.host.Check(r.ctx, req)
+		if err != nil {
+			return nil, module.Propagate(err, r.head.ModuleID, req.Context)
+		}
+		return res.Map(), nil
+	}
+	req.Progress = r.reply.progress
+	reply, err := r.node.host.Invoke(r.ctx, req)
+	if err != nil {
+		e := module.Propagate(err, r.head.ModuleID, req.Context)
+		if e.Remote && e.Unexecuted {
+			// What was not executed is a call further down, not this one.
+			c := *e
+			c.Unexecuted = false
+			e = &c
+		}
+		return nil, e
+	}
+	return reply.Output, nil
+}
+
+// note remembers what the list of calls shows.
+func (r *running) note(c *module.Context) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.traceID = c.TraceID()
+	if chain := c.ChainView(); len(chain) > 0 {
+		r.callerID = chain[len(chain)-1]
+	}
+	if id := c.Identity(); id != nil {
+		r.identityID = id.ID()
+	}
+}
+
+// record shows the call to operators.
+func (r *running) record() contextwire.CallRecord {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	state := cancel.StateRunning
+	if r.entry.Cancelling() {
+		state = cancel.StateCancelling
+	}
+	return contextwire.CallRecord{
+		Call: r.key.Call, Attempt: r.key.Attempt, Root: r.root(), Parent: r.head.Parent,
+		ModuleID: r.head.ModuleID, Node: r.node.opts.ID, Boot: r.node.boot,
+		CallerID: r.callerID, IdentityID: r.identityID, TraceID: r.traceID,
+		Mode: contextwire.ModeUnary, StartedAt: r.arrived.UTC(), BudgetMS: r.head.Budget.Milliseconds(), State: state,
+	}
+}

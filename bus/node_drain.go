@@ -1,0 +1,64 @@
+package bus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/apbus/apbus/cancel"
+)
+
+// hardStop is how long cancelled calls may take to end.
+const hardStop = time.Second
+
+// Drain takes the node out of service: it leaves the catalogue and the queue
+// groups, finishes what it accepted until ctx ends or the node's DrainGrace is
+// over, cancels the rest with cause shutdown, and answers what still arrives
+// with BUS_OVERLOADED, unexecuted (wire protocol section 5, Drain). It returns
+// an error when calls were cut short. Close the node afterwards.
+func (n *Node) Drain(ctx context.Context) error {
+	ctx, stop := context.WithTimeoutCause(ctx, n.opts.DrainGrace, errDrainGrace)
+	defer stop()
+	return n.drain(ctx)
+}
+
+func (n *Node) drain(ctx context.Context) error {
+	n.mu.Lock()
+	n.draining = true
+	n.mu.Unlock()
+	n.facts.poke()
+	n.subs.close()
+	// What the server had already routed here arrives before the flush returns,
+	// and is refused or was accepted.
+	flush, stop := context.WithTimeoutCause(context.WithoutCancel(ctx), hardStop, errors.New("the bus did not answer"))
+	defer stop()
+	if err := n.conns.Calls.Flush(flush); err != nil {
+		n.log.Warn("drain without the bus", "cause", err)
+	}
+	err := n.table.WaitEmpty(ctx)
+	if err != nil {
+		err = fmt.Errorf("drain: %w", err)
+		n.cancelRest()
+	}
+	if ferr := n.conns.Calls.Flush(flush); ferr != nil && err == nil {
+		err = fmt.Errorf("drain: flush replies: %w", ferr)
+	}
+	n.drainOnce.Do(func() { close(n.drained) })
+	return err
+}
+
+// cancelRest cancels every call and waits a moment for it to end.
+func (n *Node) cancelRest() {
+	cause := cancel.Because(cancel.Shutdown, n.opts.ID, "node is draining")
+	n.mu.Lock()
+	for _, r := range n.running {
+		r.token.Cancel(cause)
+	}
+	n.mu.Unlock()
+	ctx, stop := context.WithTimeoutCause(n.life, hardStop, errors.New("calls ignore their cancellation"))
+	defer stop()
+	if err := n.table.WaitEmpty(ctx); err != nil {
+		n.log.Warn("calls outlive the drain", "cause", err)
+	}
+}

@@ -1,0 +1,159 @@
+package bus
+
+import (
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/apbus/apbus/contextwire"
+	"github.com/apbus/apbus/module"
+)
+
+// progressEvery is the least time between two progress frames.
+const progressEvery = 100 * time.Millisecond
+
+// replier writes the frames of one call. It makes sure that nothing follows the
+// terminal one.
+type replier struct {
+	node *Node
+	to   string
+	call string
+	bare bool
+	ct   contextwire.ContentType
+
+	mu       sync.Mutex
+	over     bool
+	accept   *time.Timer
+	reported time.Time
+}
+
+// acceptLater tells the caller who has the call if it is not over soon.
+func (p *replier) acceptLater() {
+	if p.bare {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.accept = time.AfterFunc(acceptAfter, func() {
+		p.interim(&contextwire.Frame{Kind: contextwire.FrameAccept, Grace: p.node.opts.CallGrace})
+	})
+}
+
+// progress passes on what a module reports, at most ten times a second.
+func (p *replier) progress(r module.ProgressReport) {
+	if p.bare {
+		return
+	}
+	p.mu.Lock()
+	now := time.Now()
+	tooSoon := now.Sub(p.reported) < progressEvery
+	if !tooSoon {
+		p.reported = now
+	}
+	p.mu.Unlock()
+	if !tooSoon {
+		p.interim(&contextwire.Frame{Kind: contextwire.FrameProgress, Progress: &r})
+	}
+}
+
+// interim sends a frame unless the call is over.
+func (p *replier) interim(f *contextwire.Frame) {
+	m, err := p.encode(f)
+	if err != nil {
+		p.node.calm.warn("cannot encode a frame", "call_id", p.call, "cause", err)
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.over {
+		p.publish(m)
+	}
+}
+
+func (p *replier) encode(f *contextwire.Frame) (*nats.Msg, error) {
+	f.CallID, f.Node, f.Boot = p.call, p.node.opts.ID, p.node.boot
+	h, body, err := contextwire.EncodeFrame(f, p.ct)
+	if err != nil {
+		return nil, err
+	}
+	return &nats.Msg{Subject: p.to, Header: nats.Header(h), Data: body}, nil
+}
+
+// close ends the phase of interim frames. It returns false when the call was
+// over already.
+func (p *replier) close() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.over {
+		return false
+	}
+	p.over = true
+	if p.accept != nil {
+		p.accept.Stop()
+	}
+	return true
+}
+
+// terminal makes the one terminal message, nil when there was one before.
+func (p *replier) terminal(output map[string]any, failure *module.Error) *nats.Msg {
+	if !p.close() {
+		return nil
+	}
+	m, err := p.encodeTerminal(output, failure)
+	if err == nil {
+		err = fits(m, p.node.conns.Calls.MaxPayload())
+	}
+	if err == nil {
+		return m
+	}
+	// What cannot be sent is said instead; an error always fits.
+	e := module.Propagate(err, "", nil)
+	if e.Unexecuted {
+		c := *e
+		c.Unexecuted = false
+		e = &c
+	}
+	if m, err = p.encodeTerminal(nil, e); err != nil {
+		p.node.log.Error("cannot encode an error", "call_id", p.call, "cause", err)
+		return nil
+	}
+	return m
+}
+
+func (p *replier) encodeTerminal(output map[string]any, failure *module.Error) (*nats.Msg, error) {
+	if p.bare {
+		h, body, err := contextwire.EncodeBareReply(output, failure)
+		if err != nil {
+			return nil, err
+		}
+		return &nats.Msg{Subject: p.to, Header: nats.Header(h), Data: body}, nil
+	}
+	f := &contextwire.Frame{Kind: contextwire.FrameResult, Body: output}
+	if failure != nil {
+		f = &contextwire.Frame{Kind: contextwire.FrameError, Err: failure, RetryAfter: retryAfter(failure)}
+	}
+	return p.encode(f)
+}
+
+// fail ends a call that was never registered.
+func (p *replier) fail(e *module.Error) { p.send(p.terminal(nil, e)) }
+
+func (p *replier) overloaded(after time.Duration) {
+	p.fail(module.Errorf(module.CodeBusOverloaded, "the node has no free slot").
+		WithDetail("retry_after_ms", after.Milliseconds()).NotExecuted())
+}
+
+// send publishes a terminal message; nil is nothing to send.
+func (p *replier) send(m *nats.Msg) {
+	if m != nil {
+		p.publish(m)
+	}
+}
+
+func (p *replier) publish(m *nats.Msg) {
+	if err := p.node.conns.Calls.Publish(m); err != nil {
+		// A terminal frame is kept and sent again when the caller asks.
+		p.node.calm.warn("cannot send a reply", "call_id", p.call, "cause", err)
+	}
+}

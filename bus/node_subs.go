@@ -1,0 +1,103 @@
+package bus
+
+import (
+	"errors"
+	"sync"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/apbus/apbus/module"
+)
+
+// moduleSubs keeps the subscriptions in line with what the host holds: one for
+// each module and version token, so that 503 means nobody hosts it.
+type moduleSubs struct {
+	node *Node
+
+	mu     sync.Mutex
+	subs   map[string]*moduleSub
+	closed bool
+}
+
+type moduleSub struct {
+	major int
+	list  []Subscription
+}
+
+// update subscribes to new modules and leaves those that are gone.
+func (s *moduleSubs) update() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil
+	}
+	held := map[string]bool{}
+	var errs []error
+	for _, d := range s.node.host.Descriptors() {
+		held[d.ID] = true
+		major := majorOf(d.EffectiveVersion())
+		if old := s.subs[d.ID]; old != nil {
+			if old.major == major {
+				continue
+			}
+			old.leave()
+		}
+		sub, err := s.join(d, major)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		s.subs[d.ID] = sub
+	}
+	for id, sub := range s.subs {
+		if !held[id] {
+			sub.leave()
+			delete(s.subs, id)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (s *moduleSubs) join(d module.Descriptor, major int) (*moduleSub, error) {
+	n, sub := s.node, &moduleSub{major: major}
+	add := func(conn Conn, subject, queue string, handler func(*nats.Msg)) error {
+		one, err := conn.Subscribe(subject, queue, handler)
+		if err != nil {
+			sub.leave()
+			return err
+		}
+		sub.list = append(sub.list, one)
+		return nil
+	}
+	for _, kind := range []string{kindCall, kindCheck} {
+		receive := func(m *nats.Msg) { n.receive(kind, m) }
+		if err := add(n.conns.Calls, n.subjects.any(kind, d.ID), queueGroup, receive); err != nil {
+			return nil, err
+		}
+		if err := add(n.conns.Calls, n.subjects.major(kind, major, d.ID), queueGroup, receive); err != nil {
+			return nil, err
+		}
+	}
+	if err := add(n.conns.Control, n.subjects.cancelModule(d.ID), "", n.onCancelBroadcast); err != nil {
+		return nil, err
+	}
+	return sub, nil
+}
+
+func (s *moduleSub) leave() {
+	for _, one := range s.list {
+		_ = one.Unsubscribe() // the connection is gone when it fails
+	}
+	s.list = nil
+}
+
+// close leaves all queue groups for good.
+func (s *moduleSubs) close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+	for _, sub := range s.subs {
+		sub.leave()
+	}
+	clear(s.subs)
+}
