@@ -1,0 +1,136 @@
+package executor
+
+import (
+	"context"
+	"time"
+
+	"github.com/apbus/apbus/cancel"
+	"github.com/apbus/apbus/module"
+)
+
+// clock is the time of one run: the global deadline from its first step, the
+// module's limit from the first before hook (core-executor seed, Timeout
+// Specification).
+type clock struct {
+	// deadline is the earlier of the global deadline and the budget that came with
+	// the call; zero is none. It is set by the first run and kept by the others.
+	deadline time.Time
+	whole    time.Duration // what deadline allowed in all
+	set      bool
+
+	free    bool // nothing outside can end the run
+	running bool
+	cause   *cancel.Cause // of the timer that start armed, nil when there is none
+	limit   time.Duration // what that timer allows
+	stop    context.CancelFunc
+}
+
+// begin fixes the deadlines of the whole call, at its first step.
+func (c *clock) begin(now, global time.Time, globalTimeout, budget time.Duration) {
+	if c.set {
+		return
+	}
+	c.set = true
+	if !global.IsZero() {
+		c.deadline, c.whole = global, ceilMillis(global.Sub(now))
+		if globalTimeout > 0 && c.whole > globalTimeout {
+			c.whole = globalTimeout
+		}
+	}
+	if budget > 0 {
+		if at := now.Add(budget); c.deadline.IsZero() || at.Before(c.deadline) {
+			c.deadline, c.whole = at, budget
+		}
+	}
+}
+
+// start starts the module's limit and arms one timer for whatever ends first. It
+// returns the context that ends then. Where ctx itself ends no later, nothing is
+// armed: then this is not the call whose time is over, and it gets no grace.
+func (c *clock) start(ctx context.Context, limit time.Duration, extra time.Time) context.Context {
+	c.running = true
+	now := time.Now()
+	deadline, allowed := c.deadline, c.whole
+	if limit > 0 {
+		if at := now.Add(limit); deadline.IsZero() || at.Before(deadline) {
+			deadline, allowed = at, limit
+		}
+	}
+	if !extra.IsZero() && (deadline.IsZero() || extra.Before(deadline)) {
+		deadline, allowed = extra, ceilMillis(extra.Sub(now))
+	}
+	if deadline.IsZero() {
+		return ctx
+	}
+	if outer, ok := ctx.Deadline(); ok && !deadline.Before(outer) {
+		return ctx
+	}
+	c.limit = allowed
+	c.cause = &cancel.Cause{Reason: cancel.Timeout, Text: "the time of the call is over", At: deadline}
+	ctx, c.stop = context.WithDeadlineCause(ctx, deadline, c.cause)
+	return ctx
+}
+
+// own reports whether cause is the call's own limit, after which the module gets
+// its grace.
+func (c *clock) own(cause error) bool {
+	mine, ok := cause.(*cancel.Cause) //nolint:errorlint // identity is what counts
+	return ok && mine == c.cause && c.cause != nil
+}
+
+// allowed is the time that a timeout reports.
+func (c *clock) allowed(ctx context.Context, started time.Time) time.Duration {
+	switch {
+	case c.cause != nil && c.own(context.Cause(ctx)):
+		return c.limit
+	case ctx != nil:
+		if at, ok := ctx.Deadline(); ok {
+			return ceilMillis(at.Sub(started))
+		}
+	}
+	return 0
+}
+
+// release stops the timer and makes the clock ready for another run.
+func (c *clock) release() {
+	if c.stop != nil {
+		c.stop()
+	}
+	c.running, c.cause, c.limit, c.stop = false, nil, 0, nil
+}
+
+// moduleLimit is the module's own limit: the call's option, the descriptor, or the
+// default. A disabled one is logged once for each module.
+func (p *Pipeline) moduleLimit() time.Duration {
+	switch {
+	case p.opts.Timeout != nil:
+		return *p.opts.Timeout
+	case p.entry == nil || p.entry.Descriptor.Timeout == nil:
+		return p.x.set.timeout
+	}
+	limit := *p.entry.Descriptor.Timeout
+	if limit == 0 && p.x.first("timeout", p.moduleID) {
+		p.x.log.LogAttrs(p.ctx, levelWarn, "module timeout is disabled", p.attrs()...)
+	}
+	return limit
+}
+
+// startClock starts the clock unless an earlier step has.
+func (p *Pipeline) startClock() {
+	if p.clock.running {
+		return
+	}
+	var extra time.Time
+	if p.chain != nil {
+		extra, _ = p.chain.Limit(&p.call)
+	}
+	p.ctx = p.clock.start(p.ctx, p.moduleLimit(), extra)
+}
+
+// checkLimit refuses a module that declares a negative limit.
+func checkLimit(d *module.Descriptor) error {
+	if d.Timeout != nil && *d.Timeout < 0 {
+		return module.Errorf(module.CodeInvalidInput, "module %s declares a negative timeout", d.ID).NotExecuted()
+	}
+	return nil
+}

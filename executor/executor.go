@@ -1,0 +1,180 @@
+package executor
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+
+	"github.com/apbus/apbus/executor/approval"
+	"github.com/apbus/apbus/executor/middleware"
+	"github.com/apbus/apbus/executor/registry"
+	"github.com/apbus/apbus/module"
+	"github.com/apbus/apbus/schema"
+)
+
+// Executor runs governed calls. Make one with [New]. It may be used from several
+// goroutines at once; what it was configured with may be replaced at any time and
+// counts for calls that begin afterwards.
+type Executor struct {
+	reg      *registry.Registry
+	set      settings
+	log      *slog.Logger
+	redactor *schema.Redactor
+	strategy *Strategy
+	remote   Remote
+	observer Observer
+	chain    *middleware.List
+	pending  []middleware.Middleware // of WithMiddleware, until New has a logger
+
+	acl      atomic.Pointer[Authorizer]
+	approver atomic.Pointer[Approver]
+	policy   atomic.Pointer[approval.Policy]
+
+	warned sync.Map // warning and module ID, of warnings given once
+	debt   debts
+}
+
+var _ module.Executor = (*Executor)(nil)
+
+// New makes an executor over the modules of reg. It is also the local, bus-free
+// way to use Apbus. A setting out of its range, a middleware that cannot be
+// registered and an invalid policy are refused with GENERAL_INVALID_INPUT.
+func New(reg *registry.Registry, cfg Config, opts ...Option) (*Executor, error) {
+	if reg == nil {
+		return nil, module.Errorf(module.CodeInvalidInput, "executor needs a registry")
+	}
+	set, err := cfg.resolve()
+	if err != nil {
+		return nil, err
+	}
+	x := &Executor{reg: reg, set: set}
+	for _, o := range opts {
+		o(x)
+	}
+	if err := x.prepare(); err != nil {
+		return nil, err
+	}
+	if set.timeout == 0 {
+		x.log.Warn("module timeout is disabled", "setting", "executor.default_timeout")
+	}
+	if set.global == 0 {
+		x.log.Warn("global timeout is disabled", "setting", "executor.global_timeout")
+	}
+	x.warnUnwired()
+	return x, nil
+}
+
+// prepare fills in what no option gave.
+func (x *Executor) prepare() error {
+	if x.log == nil {
+		x.log = slog.Default()
+	}
+	if x.strategy == nil {
+		x.strategy = Standard()
+	}
+	if x.redactor == nil {
+		r, err := schema.NewRedactor(schema.RedactOptions{})
+		if err != nil {
+			return module.Errorf(module.CodeInternal, "default redactor: %w", err)
+		}
+		x.redactor = r
+	}
+	if err := x.policy.Load().Validate(); err != nil {
+		return err
+	}
+	x.chain = middleware.NewList(x.log)
+	for _, m := range x.pending {
+		if err := x.chain.Use(m); err != nil {
+			return err
+		}
+	}
+	x.pending = nil
+	return nil
+}
+
+// Call runs one governed call of the module id and returns its bare output. A
+// Context carried by ctx is the parent (see module.WithContext); without one the
+// call is a root with a fresh Context. inputs may be nil and are not modified.
+//
+// The error is INVALID_MODULE_ID or GENERAL_INVALID_INPUT when the call could not
+// begin, and otherwise a [*StepError] around the coded error. When ctx ends the
+// call ends: see the package documentation.
+func (x *Executor) Call(ctx context.Context, id string, inputs map[string]any, opts ...module.CallOption) (map[string]any, error) {
+	p := &Pipeline{x: x, moduleID: id, strategy: x.strategy}
+	for _, o := range opts {
+		o(&p.opts)
+	}
+	if err := p.admit(inputs); err != nil {
+		return nil, err
+	}
+	p.parent = module.FromContext(ctx)
+	return p.run(ctx)
+}
+
+// SetACL replaces the ACL; nil removes it.
+func (x *Executor) SetACL(a Authorizer) {
+	if a == nil {
+		x.acl.Store(nil)
+		return
+	}
+	x.acl.Store(&a)
+	x.warnUnwired()
+}
+
+// SetApproval replaces the approval handler; nil removes it.
+func (x *Executor) SetApproval(a Approver) {
+	if a == nil {
+		x.approver.Store(nil)
+		return
+	}
+	x.approver.Store(&a)
+	x.warnUnwired()
+}
+
+// SetPolicy replaces the execution policy; nil removes it.
+func (x *Executor) SetPolicy(p *approval.Policy) error {
+	if err := p.Validate(); err != nil {
+		return err
+	}
+	x.policy.Store(p)
+	return nil
+}
+
+// warnUnwired tells of a gate that is configured and never asked (protocol
+// §6.6.3.2).
+func (x *Executor) warnUnwired() {
+	if x.acl.Load() != nil && !x.strategy.has(kindACL) {
+		x.log.Warn("an acl is attached, but the strategy has no acl step", "strategy", x.strategy.Name())
+	}
+	if x.approver.Load() != nil && !x.strategy.has(kindApproval) {
+		x.log.Warn("an approval handler is attached, but the strategy has no approval step", "strategy", x.strategy.Name())
+	}
+}
+
+// Use registers a middleware for calls that begin from now on.
+func (x *Executor) Use(m middleware.Middleware, opts ...middleware.UseOption) error {
+	return x.chain.Use(m, opts...)
+}
+
+// Remove takes out the first registration of this very middleware.
+func (x *Executor) Remove(m middleware.Middleware) bool { return x.chain.Remove(m) }
+
+// Strategy returns the running strategy.
+func (x *Executor) Strategy() *Strategy { return x.strategy }
+
+// Registry returns the registry.
+func (x *Executor) Registry() *registry.Registry { return x.reg }
+
+// Descriptors returns the descriptors of the modules of this process, sorted by
+// ID. Their maps must not be modified.
+func (x *Executor) Descriptors() []module.Descriptor { return x.reg.Descriptors() }
+
+// OnChange tells when the list of modules changed; see registry.Registry.OnChange.
+func (x *Executor) OnChange(notify func()) (stop func()) { return x.reg.OnChange(notify) }
+
+// first reports whether a warning about a module is given for the first time.
+func (x *Executor) first(warning, id string) bool {
+	_, seen := x.warned.LoadOrStore([2]string{warning, id}, struct{}{})
+	return !seen
+}

@@ -1,0 +1,102 @@
+package executor
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/apbus/apbus/cancel"
+	"github.com/apbus/apbus/executor/middleware"
+	"github.com/apbus/apbus/executor/registry"
+	"github.com/apbus/apbus/module"
+)
+
+// Pipeline is the state of one call on its way through the steps. Steps run one
+// after the other; it is not safe for concurrent use and must not be kept after
+// the step has returned.
+type Pipeline struct {
+	x        *Executor
+	strategy *Strategy
+	moduleID string
+	opts     module.CallOptions
+	dryRun   bool // validation only
+	owned    bool // came over the bus: this process is the owner or nobody is
+
+	// ctx is handed from step to step: context creation and the start of the clock
+	// derive it. It is a field because steps are replaceable and share this state.
+	ctx    context.Context
+	parent *module.Context // nil for a root call until context creation
+	mctx   *module.Context
+	token  *cancel.Token
+	info   module.CallInfo
+	report func(module.ProgressReport)
+	budget time.Duration
+
+	entry  *registry.Entry
+	held   bool // entry is ours to release
+	remote bool // the module lives elsewhere
+
+	raw    map[string]any // the inputs as they came
+	inputs map[string]any
+	output map[string]any
+
+	aclApproval bool           // the ACL wants an approval
+	approved    map[string]any // arguments that were approved, for a retry
+	chain       *middleware.Chain
+	call        middleware.Call
+	entered     int // middlewares entered
+
+	clock     clock
+	started   time.Time
+	retries   int
+	executed  bool
+	abandoned bool
+	foreign   bool // the error comes from a module, a middleware or a handler
+	stop      bool // the rest of the steps is not wanted
+
+	outputs map[string]any // by step name, when somebody looks at them
+	trace   *Trace
+}
+
+// ModuleID returns the module being called.
+func (p *Pipeline) ModuleID() string { return p.moduleID }
+
+// Context returns the call's Context, nil before context creation.
+func (p *Pipeline) Context() *module.Context { return p.mctx }
+
+// Descriptor returns the module's descriptor, nil before lookup and for a module
+// of another node.
+func (p *Pipeline) Descriptor() *module.Descriptor {
+	if p.entry == nil {
+		return nil
+	}
+	return p.entry.Descriptor
+}
+
+// DryRun reports whether the call is only being validated.
+func (p *Pipeline) DryRun() bool { return p.dryRun }
+
+// Inputs returns the inputs as the steps so far left them. The map must not be
+// modified.
+func (p *Pipeline) Inputs() map[string]any { return p.inputs }
+
+// SetInputs replaces the inputs entirely.
+func (p *Pipeline) SetInputs(inputs map[string]any) { p.inputs = inputs }
+
+// Output returns the output, nil before execution. The map must not be modified.
+func (p *Pipeline) Output() map[string]any { return p.output }
+
+// SetOutput replaces the output entirely.
+func (p *Pipeline) SetOutput(output map[string]any) { p.output = output }
+
+// attrs are the fixed log keys of the call.
+func (p *Pipeline) attrs(more ...slog.Attr) []slog.Attr {
+	r := p.ref()
+	return r.attrs(more...)
+}
+
+// panicked is the coded error of a panic in the pipeline's own goroutine.
+func (p *Pipeline) panicked(where string, v any, code module.Code) *module.Error {
+	r := p.ref()
+	return r.panicked(p.ctx, where, v, code)
+}

@@ -1,0 +1,160 @@
+package executor
+
+import (
+	"context"
+	"log/slog"
+	"reflect"
+
+	"github.com/apbus/apbus/cancel"
+	"github.com/apbus/apbus/executor/approval"
+	"github.com/apbus/apbus/module"
+)
+
+// ApprovalStep is step 5. An approval handler of the executor takes the place of
+// a, which may be nil (decision D-129).
+func ApprovalStep(a Approver) *Step {
+	s := &Step{
+		Name: StepApprovalGate, Description: "ask for approval where it is required",
+		Removable: true, Replaceable: true, Requires: []string{"context", "module"}, kind: kindApproval, approver: a,
+	}
+	s.Run = func(ctx context.Context, p *Pipeline) (*StepResult, error) { return nil, p.approve(ctx, s.approver) }
+	return s
+}
+
+// approve is the gate (protocol §7.4). The token is stripped on every path, from a
+// copy: the caller's map stays as it is.
+func (p *Pipeline) approve(ctx context.Context, own Approver) error {
+	token, present, err := p.stripToken()
+	if err != nil {
+		return err
+	}
+	policy := p.x.policy.Load()
+	need := p.requirement(policy)
+	if need.Override != nil {
+		p.logOverride(ctx, need)
+	}
+	if !need.Needed {
+		if need.Destructive && p.x.first("ungated", p.moduleID) {
+			p.x.log.LogAttrs(ctx, levelWarn, "destructive module runs without approval", p.attrs()...)
+		}
+		return nil
+	}
+	if p.approved != nil && reflect.DeepEqual(p.approved, p.inputs) {
+		return nil // a retry of what was approved in this very call
+	}
+	handler := own
+	if set := p.x.approver.Load(); set != nil {
+		handler = *set
+	}
+	if handler == nil {
+		return p.approveUnasked(ctx, policy)
+	}
+	result, err := p.ask(ctx, handler, p.approvalRequest(need), token, present)
+	if err != nil {
+		return err
+	}
+	p.logDecision(ctx, result)
+	if err := result.Err(p.moduleID); err != nil {
+		return err
+	}
+	p.approved = p.inputs
+	return nil
+}
+
+// stripToken takes the approval token out of the inputs.
+func (p *Pipeline) stripToken() (token string, present bool, err error) {
+	p.inputs, token, present, err = approval.StripToken(p.inputs)
+	return token, present, err
+}
+
+// requirement unites every source that may ask for approval (protocol §6.9).
+func (p *Pipeline) requirement(policy *approval.Policy) approval.Requirement {
+	if p.entry == nil {
+		return approval.Requirement{Needed: p.aclApproval}
+	}
+	return policy.Require(p.moduleID, p.entry.Descriptor.Annotations, p.aclApproval)
+}
+
+// approveUnasked decides without a handler: a strict policy denies, otherwise the
+// call goes on with a warning.
+func (p *Pipeline) approveUnasked(ctx context.Context, policy *approval.Policy) error {
+	if policy != nil && policy.Strict {
+		denied := &approval.Result{Status: approval.Rejected, Reason: "approval is required and there is no approval handler"}
+		p.logDecision(ctx, denied)
+		return denied.Err(p.moduleID)
+	}
+	if p.x.first("unasked", p.moduleID) {
+		p.x.log.LogAttrs(ctx, levelWarn, "approval is required and there is no approval handler, module runs", p.attrs()...)
+	}
+	return nil
+}
+
+// ask waits for the handler as long as the call itself may take. A failure of the
+// handler is passed on unchanged.
+func (p *Pipeline) ask(ctx context.Context, handler Approver, r *approval.Request, token string, present bool) (*approval.Result, error) {
+	if d := p.clock.deadline; !d.IsZero() {
+		var stop context.CancelFunc
+		ctx, stop = context.WithDeadlineCause(ctx, d, &cancel.Cause{Reason: cancel.Timeout, Text: "the time of the call is over", At: d})
+		defer stop()
+	}
+	ref := p.ref()
+	got, finished := await(ctx, p.x, p.moduleID, func(ctx context.Context) (result *approval.Result, err error) {
+		defer func() {
+			if v := recover(); v != nil {
+				err = ref.panicked(ctx, StepApprovalGate, v, module.CodeInternal)
+			}
+		}()
+		if present {
+			return handler.CheckApproval(ctx, token, r)
+		}
+		return handler.RequestApproval(ctx, r)
+	})
+	if !finished || (got.err != nil && ctx.Err() != nil && module.AsError(got.err) == nil) {
+		return nil, p.ended(ctx).NotExecuted()
+	}
+	if got.err != nil {
+		p.foreign = true
+		return nil, got.err
+	}
+	return got.value, nil
+}
+
+// approvalRequest is what the handler sees.
+func (p *Pipeline) approvalRequest(need approval.Requirement) *approval.Request {
+	d := p.entry.Descriptor
+	a := d.Annotations
+	a.RequiresApproval, a.Destructive = true, need.Destructive
+	r := &approval.Request{
+		ModuleID: p.moduleID, Version: d.EffectiveVersion(), Arguments: p.inputs, Context: p.mctx, Annotations: a,
+		CallerID: p.mctx.CallerID(), Action: p.moduleID, Description: d.Description, Tags: d.Tags, Reason: need.Reason,
+	}
+	ctx := p.ctx
+	view := introspection{p.ref()}
+	if p.entry.Previewer != nil {
+		r.Preview = func() []module.Change { changes, _, _ := view.preview(ctx); return changes }
+	}
+	if p.entry.Preflighter != nil {
+		r.Preflight = func() []string { return view.preflight(ctx) }
+	}
+	return r
+}
+
+func (p *Pipeline) logDecision(ctx context.Context, r *approval.Result) {
+	if r == nil {
+		r = &approval.Result{Status: approval.Rejected}
+	}
+	level := levelWarn
+	if r.Status == approval.Approved || r.Status == approval.Pending {
+		level = slog.LevelInfo
+	}
+	p.x.log.LogAttrs(ctx, level, "approval decided", p.attrs(
+		slog.String("event", "apcore.approval.decision"), slog.String("status", string(r.Status)),
+		slog.String("approved_by", r.ApprovedBy), slog.String("reason", r.Reason), slog.String("approval_id", r.ApprovalID))...)
+}
+
+func (p *Pipeline) logOverride(ctx context.Context, need approval.Requirement) {
+	p.x.log.LogAttrs(ctx, slog.LevelInfo, "policy override", p.attrs(
+		slog.String("event", "apcore.policy.override"), slog.String("pattern", need.Override.Pattern),
+		slog.Bool("requires_approval", need.RequiresApproval), slog.Bool("destructive", need.Destructive),
+		slog.Bool("needs_approval", need.Needed), slog.String("reason", need.Reason))...)
+}

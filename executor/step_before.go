@@ -1,0 +1,39 @@
+package executor
+
+import (
+	"context"
+
+	"github.com/apbus/apbus/executor/middleware"
+	"github.com/apbus/apbus/module"
+)
+
+// beforeStep is step 6, where the module's time begins to count.
+func beforeStep() *Step {
+	return &Step{
+		Name: StepMiddlewareBefore, Description: "before hooks",
+		Removable: true, kind: kindBefore, Run: runBefore,
+	}
+}
+
+func runBefore(_ context.Context, p *Pipeline) (*StepResult, error) {
+	p.chain = p.x.chain.Chain()
+	if p.chain.Len() == 0 {
+		p.startClock()
+		return nil, nil
+	}
+	p.call = middleware.Call{ModuleID: p.moduleID, Inputs: p.inputs, Context: p.mctx, Descriptor: p.Descriptor()}
+	p.startClock()
+	inputs, entered, err := p.chain.Before(p.ctx, &p.call)
+	p.entered = entered
+	if err != nil {
+		p.foreign = true
+		return nil, err
+	}
+	if sameMap(inputs, p.inputs) {
+		return nil, nil
+	}
+	if p.inputs, err = module.NormalizeMap(inputs); err != nil {
+		return nil, module.Wrap(module.CodeInternal, err, "a before hook returned inputs without a json form")
+	}
+	return nil, nil
+}

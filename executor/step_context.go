@@ -1,0 +1,60 @@
+package executor
+
+import (
+	"context"
+	"time"
+
+	"github.com/apbus/apbus/cancel"
+	"github.com/apbus/apbus/module"
+)
+
+// contextStep is step 1: the call's own Context, its token below the caller's, and
+// the deadline of the whole tree, which the root sets and the others inherit.
+func contextStep() *Step {
+	return &Step{
+		Name: StepContextCreation, Description: "derive the call's context, token and deadline",
+		Pure: true, Provides: []string{"context"}, kind: kindContext, Run: runContext,
+	}
+}
+
+func runContext(_ context.Context, p *Pipeline) (*StepResult, error) {
+	now := time.Now()
+	if p.started.IsZero() {
+		p.started = now
+	}
+	scope := module.CallScope{Call: p.info, Progress: p.report}
+	if p.parent == nil {
+		p.parent = module.NewContext(module.ContextOptions{Identity: p.opts.Identity, TraceParent: p.opts.TraceParent})
+	} else {
+		scope.Identity = p.opts.Identity
+		scope.TraceID = p.otherTrace()
+	}
+	global := p.parent.GlobalDeadline()
+	if global.IsZero() && p.x.set.global > 0 {
+		// From the first run, so that a retry does not start the time again.
+		global = p.started.Add(p.x.set.global)
+	}
+	p.clock.begin(p.started, global, p.x.set.global, p.budget)
+	scope.GlobalDeadline = global
+
+	// From p.ctx and not from the step's own context, whose timer ends with it.
+	p.clock.free = p.ctx.Done() == nil && p.parent.Token() == nil
+	p.ctx, p.token = cancel.Join(p.ctx, p.parent.Token())
+	scope.Token = p.token
+	p.mctx = p.parent.Enter(p.moduleID, scope)
+	p.ctx = module.WithContext(p.ctx, p.mctx)
+	return nil, p.mctx.BindExecutor(p.x)
+}
+
+// otherTrace is the trace that a call option asks for inside a tree, "" for none.
+func (p *Pipeline) otherTrace() string {
+	tp := p.opts.TraceParent
+	if tp == nil {
+		return ""
+	}
+	if module.ValidTraceID(tp.TraceID) {
+		return tp.TraceID
+	}
+	p.x.log.Warn("trace parent is malformed, using a fresh trace id", "module_id", p.moduleID)
+	return module.NewTraceID()
+}

@@ -1,0 +1,133 @@
+package executor
+
+import (
+	"context"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/apbus/apbus/module"
+)
+
+// settleTime is how long a call that was stopped from outside waits for its
+// module. A module that obeys its context has returned by then, its clean-up done
+// before the caller goes on; one that does not holds nobody longer.
+const settleTime = 10 * time.Millisecond
+
+// execution is one run of a module in its own goroutine, which works on a copy of
+// what it needs: once abandoned it must not look at the pipeline. The goroutine
+// writes the result and then decides state; who waits reads it after that.
+type execution struct {
+	callRef
+	state  atomic.Int32
+	done   chan struct{}
+	output map[string]any
+	err    error
+	// late is true when the call had ended before the module returned.
+	late bool
+}
+
+// execute runs the module and waits for it. Without anything that could stop the
+// call there is nothing to wait beside, and the module runs where its caller does.
+func (p *Pipeline) execute() (map[string]any, error) {
+	p.executed = true
+	if p.clock.free && p.clock.cause == nil {
+		ref := p.ref()
+		output, err := ref.invoke(p.ctx)
+		if p.ctx.Err() != nil {
+			return nil, p.ended(p.ctx) // it cancelled its own token
+		}
+		return p.accept(output, err)
+	}
+	e := &execution{callRef: p.ref(), done: make(chan struct{}, 1)}
+	go e.run(p.ctx)
+	select {
+	case <-e.done:
+	case <-p.ctx.Done():
+		if !p.awaitStopped(e) {
+			return nil, p.abandon()
+		}
+	}
+	if !e.late {
+		return p.accept(e.output, e.err)
+	}
+	ended := p.ended(p.ctx)
+	if ended.Code == module.CodeModuleTimeout && e.err == nil && e.output != nil {
+		ended = ended.WithDetail("partial", p.redactPartial(e.output))
+	}
+	return nil, ended
+}
+
+// awaitStopped waits for a module that was told to stop: for the grace period when
+// the call's own time is over, for the settling time otherwise. It reports whether
+// the module has returned.
+func (p *Pipeline) awaitStopped(e *execution) bool {
+	wait := settleTime
+	if cause := context.Cause(p.ctx); p.clock.own(cause) {
+		p.token.Cancel(cause)
+		wait = p.x.set.grace
+	}
+	if wait > 0 {
+		timer := time.NewTimer(wait)
+		defer timer.Stop()
+		select {
+		case <-e.done:
+			return true
+		case <-timer.C:
+		}
+	}
+	p.x.debt.add()
+	if e.state.CompareAndSwap(taskRunning, taskAbandoned) {
+		return false
+	}
+	p.x.debt.done()
+	<-e.done
+	return true
+}
+
+// abandon leaves the module to its goroutine, which now holds the registry entry.
+func (p *Pipeline) abandon() error {
+	p.held, p.abandoned = false, true
+	ended := p.ended(p.ctx)
+	p.x.log.LogAttrs(p.ctx, levelWarn, "module abandoned", p.attrs(slog.String("code", string(ended.Code)))...)
+	return ended
+}
+
+// run is the body of the module's goroutine.
+func (e *execution) run(ctx context.Context) {
+	started := time.Now()
+	returned := false
+	defer func() {
+		if !returned {
+			// Goexit: there is no panic to recover and nobody else to tell.
+			e.err = module.Errorf(module.CodeModuleExecuteError, "module %s ended its goroutine", e.moduleID)
+		}
+		e.late = ctx.Err() != nil
+		if e.state.CompareAndSwap(taskRunning, taskFinished) {
+			e.done <- struct{}{}
+			return
+		}
+		e.x.log.LogAttrs(ctx, levelWarn, "late result discarded",
+			e.attrs(slog.Float64("duration_ms", float64(time.Since(started))/float64(time.Millisecond)))...)
+		e.entry.Release()
+		e.x.debt.done()
+	}()
+	e.output, e.err = e.invoke(ctx)
+	returned = true
+}
+
+// invoke calls the module's code; a panic becomes MODULE_EXECUTE_ERROR.
+func (r *callRef) invoke(ctx context.Context) (output map[string]any, err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			output, err = nil, r.panicked(ctx, StepExecute, v, module.CodeModuleExecuteError)
+		}
+	}()
+	return r.entry.Module.Execute(ctx, r.inputs)
+}
+
+// redactPartial is what a module returned after its time, without what may not be
+// seen.
+func (p *Pipeline) redactPartial(output map[string]any) any {
+	return p.x.redactor.Redact(p.entry.Output, output)
+}

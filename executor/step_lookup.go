@@ -1,0 +1,61 @@
+package executor
+
+import (
+	"context"
+	"errors"
+
+	"github.com/apbus/apbus/executor/registry"
+	"github.com/apbus/apbus/module"
+)
+
+// lookupStep is step 3: the module, or the knowledge that it lives elsewhere.
+func lookupStep() *Step {
+	return &Step{
+		Name: StepModuleLookup, Description: "find the module",
+		Pure: true, Requires: []string{"context"}, Provides: []string{"module"}, kind: kindLookup, Run: runLookup,
+	}
+}
+
+func runLookup(_ context.Context, p *Pipeline) (*StepResult, error) {
+	e, err := p.x.reg.Lookup(p.moduleID, p.opts.VersionHint)
+	if err == nil && !e.Acquire() {
+		e, err = nil, registry.NotFound(p.moduleID) // it is being unregistered
+	}
+	if err != nil {
+		return nil, p.missing(err)
+	}
+	p.entry, p.held = e, true
+	if err := checkLimit(e.Descriptor); err != nil {
+		return nil, err
+	}
+	p.showInputs()
+	return nil, nil
+}
+
+// missing decides what becomes of a module that is not here. A call that came over
+// the bus is never sent on: this process was taken for the owner.
+func (p *Pipeline) missing(err error) error {
+	if code := module.CodeOf(err); code == module.CodeVersionConstraintInvalid {
+		return err
+	}
+	if !p.owned && p.x.remote != nil {
+		p.remote = true
+		return nil
+	}
+	coded := module.AsError(err).NotExecuted()
+	if p.owned && coded.Code == module.CodeVersionIncompatible {
+		return module.Errorf(module.CodeBusVersionMismatch, "%s", coded.Message).WithDetails(coded.Details).NotExecuted()
+	}
+	return coded
+}
+
+// showInputs installs the redacted view of the inputs; it is made when read.
+func (p *Pipeline) showInputs() {
+	redactor, compiled, inputs := p.x.redactor, p.entry.Input, p.inputs
+	p.mctx.SetRedactedInputs(func() map[string]any { return redactor.Redact(compiled, inputs) })
+}
+
+// isNotFound reports whether err says that a module is not registered here.
+func isNotFound(err error) bool {
+	return errors.Is(err, &module.Error{Code: module.CodeModuleNotFound})
+}

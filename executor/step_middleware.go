@@ -1,0 +1,109 @@
+package executor
+
+import (
+	"log/slog"
+	"slices"
+
+	"github.com/apbus/apbus/executor/middleware"
+	"github.com/apbus/apbus/module"
+)
+
+// StepMiddleware is called around every step and filters by name itself
+// (core-executor seed, Step-Level Middleware). BeforeStep and AfterStep observe;
+// state.Outputs holds the steps completed before this one. It must be safe for
+// concurrent use.
+type StepMiddleware interface {
+	// BeforeStep runs in registration order. Its error is final: the step does not
+	// run and the call fails with MIDDLEWARE_CHAIN_ERROR.
+	BeforeStep(step string, state module.PipelineState) error
+	// AfterStep runs in reverse order; its error fails the step.
+	AfterStep(step string, state module.PipelineState, output any) error
+	// OnStepError runs in reverse order. recovered true ends the walk and makes
+	// output the step's own.
+	OnStepError(step string, state module.PipelineState, err error) (output any, recovered bool)
+}
+
+// runObserved runs a step inside the step middlewares.
+func (p *Pipeline) runObserved(s *Step) (*StepResult, error) {
+	around := p.strategy.middleware
+	if len(around) == 0 {
+		return p.runStep(s)
+	}
+	for i, m := range around {
+		if err := p.guarded(s, func() error { return m.BeforeStep(s.Name, p.state(s)) }); err != nil {
+			for _, entered := range slices.Backward(around[:i+1]) {
+				_, _ = p.stepRecovery(s, entered, err)
+			}
+			chain := &middleware.ChainError{Original: err, Failed: s.Name, Hook: "before_step"}
+			return nil, chain.Coded()
+		}
+	}
+	r, err := p.runStep(s)
+	if err != nil {
+		recovered := false
+		for _, m := range slices.Backward(around) {
+			output, ok := p.stepRecovery(s, m, err)
+			if !ok {
+				continue
+			}
+			if recovered = p.adopt(s, output); recovered {
+				break
+			}
+		}
+		if !recovered {
+			return nil, err
+		}
+		p.foreign = false
+	}
+	for _, m := range slices.Backward(around) {
+		if err := p.guarded(s, func() error { return m.AfterStep(s.Name, p.state(s), p.outputOf(s)) }); err != nil {
+			p.foreign = true
+			return nil, err
+		}
+	}
+	return r, nil
+}
+
+// stepRecovery asks one middleware. A cancelled call is not recovered.
+func (p *Pipeline) stepRecovery(s *Step, m StepMiddleware, err error) (output any, recovered bool) {
+	if module.CodeOf(err) == module.CodeExecutionCancelled {
+		return nil, false
+	}
+	failure := p.guarded(s, func() error {
+		output, recovered = m.OnStepError(s.Name, p.state(s), err)
+		return nil
+	})
+	return output, recovered && failure == nil
+}
+
+// adopt makes a recovery the output of the step where the step has one.
+func (p *Pipeline) adopt(s *Step, output any) bool {
+	m, isMap := output.(map[string]any)
+	switch s.kind {
+	case kindBefore, kindInput:
+		if isMap {
+			p.inputs = m
+		}
+	case kindExecute, kindOutput, kindAfter:
+		if !isMap {
+			return false
+		}
+		p.output = m
+	case kindACL, kindApproval, kindContext, kindLookup, kindGuard:
+		// What these steps establish cannot be made up by an observer.
+		p.x.log.LogAttrs(p.ctx, levelWarn, "recovery of a step that cannot be recovered, ignored",
+			p.attrs(slog.String("step", s.Name))...)
+		return false
+	}
+	return true
+}
+
+// guarded runs a hook; its panic becomes GENERAL_INTERNAL_ERROR.
+func (p *Pipeline) guarded(s *Step, f func() error) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = p.panicked(s.Name, v, module.CodeInternal)
+		}
+	}()
+	return f()
+}
