@@ -240,7 +240,7 @@ func integer(v any) (int64, bool) {
 	case int64:
 		return n, true
 	case uint64:
-		return math.MaxInt64, n > math.MaxInt64 // above every chain; smaller ones come as int64
+		return int64(min(n, math.MaxInt64)), true //nolint:gosec // bounded above
 	case float64:
 		if n == math.Trunc(n) && math.Abs(n) < 1<<53 {
 			return int64(n), true

@@ -69,7 +69,7 @@ func (n *condition) eval(ctx context.Context, q *Query, faults *[]fault) outcome
 // is no answer; an empty stand-in would satisfy has_none_of.
 func (n *condition) evalArguments(q *Query, faults *[]fault) outcome {
 	if q.ArgumentKeys == nil {
-		*faults = append(*faults, fault{path: n.path, key: keyArguments, reason: "the call has no argument projection"})
+		*faults = append(*faults, fault{path: n.path, reason: "the call has no argument projection"})
 		return unevaluable
 	}
 	found := 0
@@ -93,7 +93,7 @@ func (n *condition) evalCustom(ctx context.Context, q *Query, faults *[]fault) o
 		return unevaluable
 	}
 	if ctx.Err() != nil {
-		return fail(fault{path: n.path, key: n.path, reason: "the check was ended before the handler ran"})
+		return fail(fault{path: n.path, reason: "the check was ended before the handler ran"})
 	}
 	ok, panicked, err := n.run(ctx, *q)
 	switch {

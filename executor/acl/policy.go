@@ -133,17 +133,16 @@ func (p *Policy) AddRule(r Rule) error {
 // RemoveRule removes the first rule with exactly these pattern lists and reports
 // whether there was one.
 func (p *Policy) RemoveRule(callers, targets []string) bool {
-	found := false
-	p.edit(func(rules []Rule) []Rule {
+	s := p.edit(func(rules []Rule) []Rule {
 		i := slices.IndexFunc(rules, func(r Rule) bool {
 			return slices.Equal(r.Callers, callers) && slices.Equal(r.Targets, targets)
 		})
-		if found = i >= 0; found {
-			rules = slices.Delete(rules, i, i+1)
+		if i < 0 {
+			return nil
 		}
-		return rules
+		return slices.Delete(rules, i, i+1)
 	})
-	return found
+	return s != nil
 }
 
 // RegisterCondition makes a condition known, or replaces its handler. Built-in
@@ -172,12 +171,17 @@ func checkCondition(key string, h ConditionFunc) error {
 	return nil
 }
 
-// edit installs changed rules; f gets a slice of its own.
+// edit installs changed rules and returns the new state. f gets a slice of its
+// own; when it returns nil nothing happens.
 func (p *Policy) edit(f func([]Rule) []Rule) *snapshot {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	old := p.current.Load()
-	s := p.compileLocked(f(slices.Clone(old.source)), old.defaultEffect)
+	rules := f(slices.Clone(old.source))
+	if rules == nil {
+		return nil
+	}
+	s := p.compileLocked(rules, old.defaultEffect)
 	s.sink = old.sink
 	p.current.Store(s)
 	return s

@@ -103,8 +103,11 @@ type ruleFault struct{ axis, text string }
 // is known.
 func (f *ruleFault) err(index int, place string) error {
 	subject := "ACL rule"
-	if index >= 0 {
+	switch {
+	case index >= 0:
 		subject = fmt.Sprintf("ACL rule %d", index)
+	case f.axis == "default_effect" || f.axis == "rules":
+		subject = "ACL"
 	}
 	if place != "" {
 		subject += " (" + place + ")"

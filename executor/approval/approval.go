@@ -86,18 +86,18 @@ func Digest(inputs map[string]any) (string, error) {
 }
 
 // StripToken returns inputs without [TokenKey], copied only when it was there,
-// and the token. A token that is no string is GENERAL_INVALID_INPUT; the inputs
-// are stripped all the same.
-func StripToken(inputs map[string]any) (stripped map[string]any, token string, err error) {
+// and the token. An empty token is present too. A token that is no string is
+// GENERAL_INVALID_INPUT; the inputs are stripped all the same.
+func StripToken(inputs map[string]any) (stripped map[string]any, token string, present bool, err error) {
 	v, present := inputs[TokenKey]
 	if !present {
-		return inputs, "", nil
+		return inputs, "", false, nil
 	}
 	token, ok := v.(string)
 	if !ok {
 		err = module.Errorf(module.CodeInvalidInput, "%s is not a string", TokenKey)
 	}
-	return withoutToken(inputs), token, err
+	return withoutToken(inputs), token, ok, err
 }
 
 func withoutToken(m map[string]any) map[string]any {

@@ -170,16 +170,19 @@ func (m *Memory) newRecord(r *Request, b Binding) Record {
 // introspect asks the module what would change; its panic must not decide
 // anything.
 func (m *Memory) introspect(r *Request) (changes []module.Change, warnings []string) {
-	defer func() {
-		if recover() != nil {
-			m.o.Logger.Warn("preview for an approval request panicked", "module_id", r.ModuleID)
-		}
-	}()
+	guarded := func(f func()) {
+		defer func() {
+			if recover() != nil {
+				m.o.Logger.Warn("preview for an approval request panicked", "module_id", r.ModuleID)
+			}
+		}()
+		f()
+	}
 	if r.Preview != nil {
-		changes = r.Preview()
+		guarded(func() { changes = r.Preview() })
 	}
 	if r.Preflight != nil {
-		warnings = r.Preflight()
+		guarded(func() { warnings = r.Preflight() })
 	}
 	return changes, warnings
 }

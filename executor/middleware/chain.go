@@ -90,11 +90,23 @@ func (c *Chain) Limit(call *Call) (deadline time.Time, ok bool) {
 		return time.Time{}, false
 	}
 	for _, l := range c.limiters {
-		if at, set := l.Limit(call); set && (!ok || at.Before(deadline)) {
+		if at, set := c.limitOf(l, call); set && (!ok || at.Before(deadline)) {
 			deadline, ok = at, true
 		}
 	}
 	return deadline, ok
+}
+
+// limitOf takes a limiter that panics for one without a limit: the executor's
+// own limits still hold.
+func (c *Chain) limitOf(l TimeLimiter, call *Call) (deadline time.Time, ok bool) {
+	defer func() {
+		if recover() != nil {
+			deadline, ok = time.Time{}, false
+			c.logger.Error("middleware time limit panicked, ignored", callAttrsAny(call)...)
+		}
+	}()
+	return l.Limit(call)
 }
 
 // Before runs the before hooks. It returns the inputs as the last hook left

@@ -3,10 +3,12 @@ package middleware
 import (
 	"fmt"
 	"log/slog"
+	"path"
 	"path/filepath"
 	"reflect"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -56,15 +58,26 @@ func (l *List) Use(m Middleware, opts ...UseOption) error {
 	for _, o := range opts {
 		o(&e)
 	}
-	if _, file, line, ok := runtime.Caller(1); ok {
-		e.site = fmt.Sprintf("%s:%d", filepath.Base(file), line)
-	}
+	e.site = callSite()
 	first, duplicate := l.add(e)
 	if duplicate && !e.distinct {
 		l.logger.Warn("middleware is registered twice",
 			"middleware", e.name, "first", first, "second", e.site)
 	}
 	return nil
+}
+
+// callSite says who called into the executor's packages, as file:line.
+func callSite() string {
+	own := path.Dir(reflect.TypeFor[List]().PkgPath())
+	pcs := make([]uintptr, 16)
+	frames := runtime.CallersFrames(pcs[:runtime.Callers(2, pcs)])
+	for {
+		f, more := frames.Next()
+		if !more || !strings.HasPrefix(f.Function, own) || strings.HasSuffix(f.File, "_test.go") {
+			return fmt.Sprintf("%s:%d", filepath.Base(f.File), f.Line)
+		}
+	}
 }
 
 func (l *List) add(e entry) (firstSite string, duplicate bool) {
