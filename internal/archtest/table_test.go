@@ -97,7 +97,7 @@ var table = map[string]row{
 	"gateway": {
 		level: 3, owns: "the front door: HTTP, SSE, MCP, console",
 		internal: down(vocabulary, []string{"contextwire", "executor/approval", "task", "loop"}),
-		third:    map[string]string{modMCP: "the Model Context Protocol"},
+		third:    map[string]string{modMCP: "the Model Context Protocol", modYAML: "the tokens file"},
 	},
 
 	"internal/settings": {level: 0, owns: "flags, environment and configuration files of the programs", third: map[string]string{

@@ -1,0 +1,81 @@
+package gateway
+
+import (
+	"net/http"
+
+	"github.com/apbus/apbus/contextwire"
+	"github.com/apbus/apbus/module"
+)
+
+// exchange is one request on its way through the gateway.
+type exchange struct {
+	w *answer
+	r *http.Request
+	// principal is who asks; set before the handler runs.
+	principal *Principal
+	// traceID and callID are set by the handlers of calls, for errors and logs.
+	traceID, callID string
+}
+
+// answer is the response, which knows whether it was begun.
+type answer struct {
+	http.ResponseWriter
+	status int // 0 until begun
+}
+
+// WriteHeader notes the status.
+func (a *answer) WriteHeader(status int) {
+	if a.status == 0 && status >= 200 {
+		a.status = status
+	}
+	a.ResponseWriter.WriteHeader(status)
+}
+
+// Write begins the answer with 200 when nothing did.
+func (a *answer) Write(p []byte) (int, error) {
+	if a.status == 0 {
+		a.status = http.StatusOK
+	}
+	return a.ResponseWriter.Write(p)
+}
+
+// Unwrap lets http.ResponseController reach the connection.
+func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
+
+// json answers with v. Keys are in byte order, so that equal answers are equal
+// bytes.
+func (x *exchange) json(status int, v any) error {
+	body, err := contextwire.EncodeCanonical(contextwire.JSON, v)
+	if err != nil {
+		return module.Errorf(module.CodeInternal, "encode the answer: %w", err)
+	}
+	return x.raw(status, body)
+}
+
+// raw answers with JSON that is encoded already.
+func (x *exchange) raw(status int, body []byte) error {
+	x.w.Header().Set("Content-Type", "application/json")
+	x.w.WriteHeader(status)
+	_, err := x.w.Write(body)
+	_ = err // the client has gone; there is nobody left to tell
+	return nil
+}
+
+// fail answers with e, which must be fit for the outside.
+func (x *exchange) fail(e *module.Error) {
+	body, err := contextwire.EncodeCanonical(contextwire.JSON, map[string]any{"error": e.Map()})
+	if err != nil { // details without a JSON form: the code still counts
+		body, err = contextwire.EncodeCanonical(contextwire.JSON, map[string]any{"error": e.WithDetails(nil).Map()})
+	}
+	if err != nil { // text that is not UTF-8
+		e = &module.Error{Code: e.Code, Message: "the message of this error is not text", Timestamp: e.Timestamp, TraceID: e.TraceID, ModuleID: e.ModuleID}
+		body, _ = contextwire.EncodeCanonical(contextwire.JSON, map[string]any{"error": e.Map()})
+	}
+	if after := retryAfter(e); after != "" {
+		x.w.Header().Set("Retry-After", after)
+	}
+	if e.Code == module.CodeBusUnauthenticated {
+		x.w.Header().Set("WWW-Authenticate", `Bearer realm="apbus"`)
+	}
+	_ = x.raw(StatusOf(e.Code), body)
+}

@@ -1,0 +1,90 @@
+package gateway
+
+import (
+	"context"
+	"time"
+
+	"github.com/apbus/apbus/cancel"
+	"github.com/apbus/apbus/contextwire"
+	"github.com/apbus/apbus/module"
+)
+
+// Invoker runs and checks calls. Every error is, or wraps, a *module.Error.
+// Cancelling ctx cancels the work wherever it runs and returns at once; ctx's
+// deadline is the call's budget.
+type Invoker interface {
+	Invoke(ctx context.Context, req *contextwire.Request) (*contextwire.Reply, error)
+	Check(ctx context.Context, req *contextwire.Request) (*module.PreflightResult, error)
+}
+
+// Catalog knows the modules that live processes host.
+type Catalog interface {
+	// Modules lists them sorted by ID.
+	Modules() []Module
+	Module(id string) (Module, bool)
+}
+
+// Module is a module as callers see it.
+type Module struct {
+	Descriptor module.Descriptor
+	// Hash is the descriptor's content hash.
+	Hash string
+	// Hosts are the live processes that host it.
+	Hosts []Host
+}
+
+// Host is one process that hosts a module.
+type Host struct {
+	Node, Boot string
+	// Version is the module's version there.
+	Version  string
+	Draining bool
+}
+
+// Fleet knows the processes of the namespace.
+type Fleet interface {
+	// Nodes lists them sorted by node ID.
+	Nodes() []Node
+	// Drain tells a node to finish what it has within grace and to take nothing
+	// new, and returns how many calls it still has. It does not wait for them.
+	Drain(ctx context.Context, node string, grace time.Duration, by string) (inFlight int, err error)
+}
+
+// Node is one process as the catalogue knows it.
+type Node struct {
+	contextwire.NodeRecord
+	// SeenAt is when its record was last written.
+	SeenAt time.Time
+	// Stale is true when the record is overdue.
+	Stale bool
+}
+
+// Calls knows the calls in flight in the namespace.
+type Calls interface {
+	Calls(ctx context.Context) ([]contextwire.CallRecord, error)
+	// Cancel stops the calls that sel names. Nobody knowing one is the state
+	// [StateUnknown] and no error.
+	Cancel(ctx context.Context, sel cancel.Selector, reason, by string) (CancelResult, error)
+}
+
+// CancelResult says who answered a cancel.
+type CancelResult struct {
+	Nodes, Calls []string
+	// State is cancelling, finished, tombstoned or unknown.
+	State string
+}
+
+// The states of a cancel and of a call.
+const (
+	StateRunning    = "running"
+	StateCancelling = "cancelling"
+	StateFinished   = "finished"
+	StateTombstoned = "tombstoned"
+	StateUnknown    = "unknown"
+)
+
+// Readiness says whether a call could pass: nil when a probe went through the
+// bus and back.
+type Readiness interface {
+	Ready(ctx context.Context) error
+}
