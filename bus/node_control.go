@@ -160,25 +160,50 @@ func remoteReason(text string) cancel.Reason {
 	return cancel.Remote
 }
 
+// maxListed bounds the list of calls to what fits a message.
+const maxListed = 2000
+
 // onCalls lists the calls in flight here.
 func (n *Node) onCalls(m *nats.Msg) {
-	_, ct, ok := readControl(n, m, contextwire.DecodeCallsRequest)
+	req, ct, ok := readControl(n, m, contextwire.DecodeCallsRequest)
 	if !ok {
 		return
 	}
+	limit := maxListed
+	if req.Limit > 0 {
+		limit = min(limit, req.Limit)
+	}
+	list := &contextwire.CallList{Node: n.opts.ID, Boot: n.boot, Calls: []contextwire.CallRecord{}}
+	for _, r := range n.runningCalls() {
+		record := r.record()
+		if !wanted(req, &record) {
+			continue
+		}
+		if len(list.Calls) == limit {
+			list.Truncated = true
+			break
+		}
+		list.Calls = append(list.Calls, record)
+	}
+	n.answer(m, ct, list.Map())
+}
+
+func (n *Node) runningCalls() []*running {
 	n.mu.Lock()
+	defer n.mu.Unlock()
 	all := make([]*running, 0, len(n.running))
 	for _, r := range n.running {
 		if r.kind == kindCall {
 			all = append(all, r)
 		}
 	}
-	n.mu.Unlock()
-	list := &contextwire.CallList{}
-	for _, r := range all {
-		list.Calls = append(list.Calls, r.record())
-	}
-	n.answer(m, ct, list.Map())
+	return all
+}
+
+// wanted reports whether a call is among those asked for.
+func wanted(req *contextwire.CallsRequest, c *contextwire.CallRecord) bool {
+	match := func(want, is string) bool { return want == "" || want == is }
+	return match(req.Call, c.Call) && match(req.Root, c.Root) && match(req.Trace, c.TraceID) && match(req.Module, c.ModuleID)
 }
 
 // onDrain starts a drain and answers at once.
