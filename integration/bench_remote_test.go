@@ -1,0 +1,201 @@
+package integration_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/apbus/apbus/bus"
+	"github.com/apbus/apbus/contextwire"
+	"github.com/apbus/apbus/examples"
+	"github.com/apbus/apbus/executor"
+	"github.com/apbus/apbus/executor/registry"
+	"github.com/apbus/apbus/module"
+)
+
+// bench is an embedded server on a socket, one node that hosts math.add with the
+// standard pipeline, one client, and beside them a plain responder and requester
+// that exchange the same bytes and headers.
+type bench struct {
+	client *bus.Client
+	raw    *nats.Conn
+	msg    *nats.Msg
+	inputs map[string]any
+}
+
+func newBench(b *testing.B) *bench {
+	b.Helper()
+	must := func(err error) {
+		b.Helper()
+		if err != nil {
+			b.Fatal(err)
+		}
+	}
+	quiet := slog.New(slog.NewTextHandler(io.Discard, nil))
+	server, err := bus.StartEmbedded(bus.EmbedOptions{Listen: "127.0.0.1:0", DataDir: b.TempDir()})
+	must(err)
+	b.Cleanup(server.Shutdown)
+	connect := func() *bus.Conns {
+		c, err := bus.Connect(b.Context(), bus.Options{Servers: []string{server.URL()}, Logger: quiet})
+		must(err)
+		b.Cleanup(c.Close)
+		return c
+	}
+	reg := registry.New(registry.Options{Logger: quiet})
+	mods, err := examples.Modules(examples.Options{Node: "n1", Groups: []string{"math"}})
+	must(err)
+	for _, m := range mods {
+		must(reg.Register(m))
+	}
+	x, err := executor.New(reg, executor.Config{}, executor.WithLogger(quiet))
+	must(err)
+	node, err := bus.NewNode(connect(), x, bus.NodeOptions{ID: "n1", Logger: quiet})
+	must(err)
+	b.Cleanup(func() { _ = node.Close() })
+	client, err := bus.NewClient(connect(), bus.ClientOptions{Logger: quiet})
+	must(err)
+	b.Cleanup(client.Close)
+	must(client.WaitModule(b.Context(), "math.add"))
+
+	r := &bench{client: client, inputs: map[string]any{"a": int64(1), "b": int64(2)}}
+	r.peers(b, server.URL())
+	return r
+}
+
+// peers sets up the baseline: request and reply are the bytes that a call and
+// its result have on the wire, and the responder answers each from a goroutine
+// of its own.
+func (r *bench) peers(b *testing.B, url string) {
+	b.Helper()
+	open := func() *nats.Conn {
+		nc, err := nats.Connect(url)
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.Cleanup(nc.Close)
+		return nc
+	}
+	h, body, err := contextwire.EncodeRequest(&contextwire.Request{
+		CallID: contextwire.NewCallID(), Attempt: 1, ModuleID: "math.add", Budget: time.Minute,
+		Context: module.NewContext(module.ContextOptions{}), Inputs: r.inputs,
+	}, contextwire.MsgPack)
+	if err != nil {
+		b.Fatal(err)
+	}
+	fh, fbody, err := contextwire.EncodeFrame(&contextwire.Frame{
+		Kind: contextwire.FrameResult, CallID: contextwire.NewCallID(), Node: "n1", Boot: "0123456789",
+		Body: map[string]any{"sum": int64(3)},
+	}, contextwire.MsgPack)
+	if err != nil {
+		b.Fatal(err)
+	}
+	responder := open()
+	if _, err := responder.Subscribe("bench.raw.default.@.n1.0123456789.math.add", func(m *nats.Msg) {
+		go func() {
+			_ = responder.PublishMsg(&nats.Msg{Subject: m.Reply, Header: nats.Header(fh), Data: fbody})
+		}()
+	}); err != nil {
+		b.Fatal(err)
+	}
+	if err := responder.Flush(); err != nil {
+		b.Fatal(err)
+	}
+	r.raw = open()
+	r.msg = &nats.Msg{Subject: "bench.raw.default.@.n1.0123456789.math.add", Header: nats.Header(h), Data: body}
+}
+
+func (r *bench) rawCall(ctx context.Context) error {
+	m := &nats.Msg{Subject: r.msg.Subject, Header: r.msg.Header, Data: r.msg.Data}
+	_, err := r.raw.RequestMsgWithContext(ctx, m)
+	return err
+}
+
+func (r *bench) apbusCall(ctx context.Context) error {
+	out, err := r.client.Call(ctx, "math.add", r.inputs)
+	if err == nil && out["sum"] != int64(3) {
+		return fmt.Errorf("sum = %v", out["sum"])
+	}
+	return err
+}
+
+// sequential returns the sorted times of n calls, one after the other.
+func sequential(b *testing.B, n int, call func(context.Context) error) []time.Duration {
+	b.Helper()
+	ctx, stop := context.WithTimeoutCause(b.Context(), time.Minute, context.DeadlineExceeded)
+	defer stop()
+	took := make([]time.Duration, n)
+	for i := range took {
+		start := time.Now()
+		if err := call(ctx); err != nil {
+			b.Fatal(err)
+		}
+		took[i] = time.Since(start)
+	}
+	return took
+}
+
+// parallel returns how many calls a second 64 callers complete.
+func parallel(b *testing.B, n int, call func(context.Context) error) float64 {
+	b.Helper()
+	ctx, stop := context.WithTimeoutCause(b.Context(), time.Minute, context.DeadlineExceeded)
+	defer stop()
+	var wg sync.WaitGroup
+	var left, failed atomic.Int64
+	left.Store(int64(n))
+	start := time.Now()
+	for range 64 {
+		wg.Go(func() {
+			for left.Add(-1) >= 0 {
+				if call(ctx) != nil {
+					failed.Add(1)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if failed.Load() > 0 {
+		b.Fatalf("%d of %d calls failed", failed.Load(), n)
+	}
+	return float64(n) / time.Since(start).Seconds()
+}
+
+// BenchmarkRemoteCall compares a governed call over the bus with a plain NATS
+// request of the same bytes, in alternating blocks of one run.
+func BenchmarkRemoteCall(b *testing.B) {
+	r := newBench(b)
+	const block, blocks = 2000, 5
+	sequential(b, block, r.rawCall) // warm both
+	sequential(b, block, r.apbusCall)
+	for b.Loop() {
+		var raw, ours []time.Duration
+		var rawRate, ourRate []float64
+		for range blocks {
+			raw = append(raw, sequential(b, block, r.rawCall)...)
+			ours = append(ours, sequential(b, block, r.apbusCall)...)
+			rawRate = append(rawRate, parallel(b, 10*block, r.rawCall))
+			ourRate = append(ourRate, parallel(b, 10*block, r.apbusCall))
+		}
+		slices.Sort(raw)
+		slices.Sort(ours)
+		slices.Sort(rawRate)
+		slices.Sort(ourRate)
+		p := func(list []time.Duration, q float64) float64 { return float64(list[int(q*float64(len(list)-1))]) }
+		mid := blocks / 2
+		b.ReportMetric(p(raw, .5)/1e3, "raw-p50-µs")
+		b.ReportMetric(p(ours, .5)/1e3, "apbus-p50-µs")
+		b.ReportMetric(p(ours, .5)/p(raw, .5), "p50-ratio")
+		b.ReportMetric(p(raw, .99)/1e3, "raw-p99-µs")
+		b.ReportMetric(p(ours, .99)/1e3, "apbus-p99-µs")
+		b.ReportMetric(rawRate[mid], "raw-calls/s")
+		b.ReportMetric(ourRate[mid], "apbus-calls/s")
+		b.ReportMetric(ourRate[mid]/rawRate[mid], "throughput-ratio")
+	}
+}
