@@ -1,0 +1,105 @@
+package main
+
+import (
+	"net"
+	"net/url"
+	"strings"
+
+	"github.com/apbus/apbus/gateway"
+	"github.com/apbus/apbus/internal/settings"
+)
+
+// config is what the router can be told; package settings adds the common flags.
+type config struct {
+	Listen      string   `default:"127.0.0.1:8420" placeholder:"HOST:PORT" help:"Address of the HTTP API; port 0 picks a free one."`
+	NATS        []string `name:"nats" placeholder:"URL" help:"NATS servers to use instead of the embedded one."`
+	EmbedListen string   `default:"127.0.0.1:4222" placeholder:"HOST:PORT" help:"Address of the embedded NATS server; port 0 picks a free one."`
+	Data        string   `default:"apbus-data" placeholder:"DIR" help:"Data directory of the embedded server."`
+	Durability  string   `default:"power-safe" enum:"power-safe,process-safe" help:"What the embedded server's acknowledged data survives, ${enum}: a loss of power, or only the end of processes."`
+	Tokens      string   `placeholder:"FILE" help:"Tokens file: who may use the API. Without one only callers on this machine are admitted."`
+	Creds       string   `placeholder:"FILE" help:"NATS credentials file, for --nats."`
+	NS          string   `name:"ns" default:"default" placeholder:"NAME" help:"Namespace on the bus."`
+	Insecure    bool     `help:"Listen or connect beyond this machine although messages are not authenticated."`
+	MaxBody     int64    `default:"67108864" placeholder:"BYTES" help:"Largest request body."`
+	MaxHeader   int      `default:"32768" placeholder:"BYTES" help:"Largest request line and headers together."`
+	MaxRequests int      `default:"1024" placeholder:"N" help:"Calls and checks served at once."`
+	MaxDetached int      `default:"1024" placeholder:"N" help:"Detached calls running at once."`
+}
+
+func parse(spec settings.Spec) (*config, *settings.Result, error) {
+	cfg := &config{}
+	res, err := settings.Parse(spec, cfg)
+	if err != nil || res.Done {
+		return cfg, res, err
+	}
+	return cfg, res, cfg.check()
+}
+
+// check finds what no single flag shows.
+func (c *config) check() error {
+	if err := c.checkAddress("listen", c.Listen); err != nil {
+		return err
+	}
+	if len(c.NATS) == 0 {
+		if c.Creds != "" {
+			return settings.Usagef("--creds is for the servers of --nats; the embedded server takes none")
+		}
+		if err := c.checkAddress("embed-listen", c.EmbedListen); err != nil {
+			return err
+		}
+	}
+	for _, server := range c.NATS {
+		if !c.Insecure && !gateway.IsLoopbackHost(hostOf(server)) {
+			return settings.Usagef("the NATS server %s is not on this machine, and messages are not authenticated in open mode: give --insecure if you mean it", hostOf(server))
+		}
+	}
+	for _, limit := range []struct {
+		flag  string
+		value int64
+	}{
+		{"max-body", c.MaxBody}, {"max-header", int64(c.MaxHeader)},
+		{"max-requests", int64(c.MaxRequests)}, {"max-detached", int64(c.MaxDetached)},
+	} {
+		if limit.value < 1 {
+			return settings.Usagef("--%s must be at least 1", limit.flag)
+		}
+	}
+	return nil
+}
+
+func (c *config) checkAddress(flag, address string) error {
+	host, _, err := net.SplitHostPort(address)
+	switch {
+	case err != nil:
+		return settings.Usagef("--%s: %w", flag, err)
+	case !c.Insecure && !gateway.IsLoopbackHost(host):
+		return settings.Usagef("--%s %s is reachable from other machines, and messages are not authenticated in open mode: give --insecure if you mean it", flag, address)
+	}
+	return nil
+}
+
+// hostOf returns the host of a NATS URL, whose scheme is optional.
+func hostOf(server string) string {
+	u, err := serverURL(server)
+	if err != nil {
+		return ""
+	}
+	return u.Hostname()
+}
+
+// withoutSecrets returns a NATS URL without the credentials inside it.
+func withoutSecrets(server string) string {
+	u, err := serverURL(server)
+	if err != nil {
+		return "?"
+	}
+	u.User = nil
+	return u.String()
+}
+
+func serverURL(server string) (*url.URL, error) {
+	if !strings.Contains(server, "://") {
+		server = "nats://" + server
+	}
+	return url.Parse(strings.TrimSpace(server))
+}

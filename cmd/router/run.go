@@ -1,0 +1,196 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/apbus/apbus/bus"
+	"github.com/apbus/apbus/cancel"
+	"github.com/apbus/apbus/contextwire"
+	"github.com/apbus/apbus/gateway"
+	"github.com/apbus/apbus/internal/settings"
+)
+
+const (
+	// drainGrace is how long requests and detached calls may run on when the
+	// router stops.
+	drainGrace = 10 * time.Second
+	// afterGrace is how long cancelled calls may take to answer.
+	afterGrace = time.Second
+	// startLimit is how long the first probe through the bus may take.
+	startLimit = 10 * time.Second
+	// tokensPoll is how often the tokens file is read again.
+	tokensPoll = time.Second
+)
+
+// run serves until ctx is done, then stops softly: requests and detached calls
+// may finish within a grace, the rest is cancelled.
+func run(ctx context.Context, spec settings.Spec) error {
+	cfg, res, err := parse(spec)
+	if err != nil || res.Done {
+		return err
+	}
+	log := res.Logger
+
+	// The address comes first: a busy port should not cost a server start.
+	listener, err := listen(ctx, cfg.Listen)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = listener.Close() }() // closed by the server already, except on an early error
+
+	conns, where, closeBus, err := openBus(ctx, cfg, log)
+	if err != nil {
+		return err
+	}
+	defer closeBus()
+	if err := bus.CheckStreams(ctx, conns, cfg.NS); err != nil {
+		return fmt.Errorf("check the streams: %w", err)
+	}
+	client, err := bus.NewClient(conns, bus.ClientOptions{
+		Namespace: cfg.NS, Name: "router", Logger: log, Limits: contextwire.Limits{MaxBody: int(cfg.MaxBody)},
+	})
+	if err != nil {
+		return fmt.Errorf("start the client: %w", err)
+	}
+	defer client.Close()
+
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	life, stop := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer stop(cancel.Because(cancel.Shutdown, "router", "the router has stopped"))
+
+	auth, err := openAuth(life, &wg, cfg, log)
+	if err != nil {
+		return err
+	}
+	g, err := gateway.New(gateway.Options{
+		Invoker: client, Catalog: catalog{client}, Fleet: fleetOf(client), Calls: callsOf(client),
+		Readiness: gateway.ReadyFunc(client.Ready), Auth: auth, Name: "router", Version: spec.Version, Logger: log,
+		Limits: gateway.Limits{
+			MaxBody: cfg.MaxBody, MaxHeader: cfg.MaxHeader, MaxRequests: cfg.MaxRequests, MaxDetached: cfg.MaxDetached,
+		},
+	})
+	if err != nil {
+		return err
+	}
+	if err := probe(ctx, client); err != nil {
+		return err
+	}
+	srv := g.Server()
+	failed := make(chan error, 1)
+	wg.Go(func() { failed <- srv.Serve(listener) })
+
+	fmt.Fprintf(out(spec.Stdout), "apbus-router: http=http://%s nats=%s\n", listener.Addr(), where)
+	select {
+	case <-ctx.Done():
+		log.Info("stopping", "cause", context.Cause(ctx), "grace", drainGrace)
+		err = nil
+	case err = <-failed:
+		err = fmt.Errorf("serve HTTP: %w", err)
+	}
+	shutdown(srv, g, log)
+	log.Info("stopped")
+	return err
+}
+
+// shutdown lets requests and detached calls finish, cancels what is left after
+// the grace, and waits for that too.
+func shutdown(srv *http.Server, g *gateway.Gateway, log *slog.Logger) {
+	grace, stop := context.WithTimeoutCause(context.Background(), drainGrace,
+		cancel.Because(cancel.Shutdown, "router", "the grace is over"))
+	defer stop()
+	early := srv.Shutdown(grace)
+	g.Close(grace)
+	if early == nil {
+		return
+	}
+	last, stopLast := context.WithTimeoutCause(context.Background(), afterGrace, errors.New("requests do not end"))
+	defer stopLast()
+	if err := srv.Shutdown(last); err != nil {
+		log.Warn("requests cut off", "cause", err)
+		_ = srv.Close() // there is no softer way left
+	}
+}
+
+// openBus connects to the servers given, or starts the embedded one. where is
+// what to tell people, without secrets.
+func openBus(ctx context.Context, cfg *config, log *slog.Logger) (conns *bus.Conns, where string, closeBus func(), err error) {
+	o := bus.Options{Name: "apbus-router", Servers: cfg.NATS, Creds: cfg.Creds, Logger: log}
+	closeServer := func() {}
+	if len(cfg.NATS) > 0 {
+		safe := make([]string, len(cfg.NATS))
+		for i, s := range cfg.NATS {
+			safe[i] = withoutSecrets(s)
+		}
+		where = strings.Join(safe, ",")
+	} else {
+		embedded, err := bus.StartEmbedded(bus.EmbedOptions{
+			Listen: cfg.EmbedListen, DataDir: cfg.Data, PowerSafe: cfg.Durability == "power-safe", Logger: log,
+		})
+		if err != nil {
+			return nil, "", nil, fmt.Errorf("start the embedded server: %w", err)
+		}
+		o.InProcess, where, closeServer = embedded.Server(), embedded.URL(), embedded.Shutdown
+	}
+	conns, err = bus.Connect(ctx, o)
+	if err != nil {
+		closeServer()
+		return nil, "", nil, fmt.Errorf("connect to %s: %w", where, err)
+	}
+	return conns, where, func() {
+		conns.Close()
+		closeServer()
+	}, nil
+}
+
+// openAuth reads the tokens file and follows it until ctx is done.
+func openAuth(ctx context.Context, wg *sync.WaitGroup, cfg *config, log *slog.Logger) (gateway.Authenticator, error) {
+	if cfg.Tokens == "" {
+		return gateway.Loopback{}, nil
+	}
+	tokens, err := gateway.OpenTokens(cfg.Tokens, log)
+	if err != nil {
+		return nil, settings.Usagef("--tokens: %w", err)
+	}
+	wg.Go(func() { tokens.Watch(ctx, tokensPoll) })
+	return tokens, nil
+}
+
+// listen opens the HTTP address; a busy port says what to do.
+func listen(ctx context.Context, address string) (net.Listener, error) {
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return nil, fmt.Errorf("%s is in use, perhaps by another router: choose another --listen, port 0 picks a free one: %w", address, err)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("listen for HTTP: %w", err)
+	}
+	return l, nil
+}
+
+// probe waits until a message went through the bus and back.
+func probe(ctx context.Context, client *bus.Client) error {
+	ctx, stop := context.WithTimeoutCause(ctx, startLimit, errors.New("no probe passed through the bus in time"))
+	defer stop()
+	if err := client.Ready(ctx); err != nil {
+		return fmt.Errorf("wait for the bus: %w", err)
+	}
+	return nil
+}
+
+func out(w io.Writer) io.Writer {
+	if w == nil {
+		return io.Discard
+	}
+	return w
+}
