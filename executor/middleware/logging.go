@@ -48,10 +48,10 @@ func (*Logging) Priority() int { return 700 }
 
 // Before notes the time and logs the start.
 func (l *Logging) Before(ctx context.Context, call *Call) (map[string]any, error) {
-	call.SetState(l, time.Now())
 	if level := l.o.StartLevel; level != nil && l.o.Logger.Enabled(ctx, *level) {
 		l.o.Logger.LogAttrs(ctx, *level, "call started", l.attrs(call, false)...)
 	}
+	call.SetState(l, time.Now())
 	return nil, nil
 }
 
