@@ -55,7 +55,7 @@ func (p *Pipeline) attempts(ctx context.Context) error {
 // attempt runs the pipeline once. again says that a middleware put new inputs in
 // place and wants another run.
 func (p *Pipeline) attempt(ctx context.Context) (again bool, err error) {
-	p.ctx = ctx
+	p.ctx, p.outer = ctx, ctx
 	defer p.release()
 	if err = p.runSteps(); err == nil {
 		if p.output == nil {
@@ -124,13 +124,13 @@ func (p *Pipeline) rerun(inputs map[string]any) {
 	p.outputs = nil
 }
 
-// release ends what the run held: the clock, the token and with it the context,
+// release ends what the run held: the token and with it the context, the clock,
 // and the module, unless its abandoned goroutine still runs in it.
 func (p *Pipeline) release() {
-	p.clock.release()
 	if p.token != nil {
-		p.token.Release()
+		p.token.Release() // before the clock, so that its cause is what is left
 	}
+	p.clock.release()
 	if p.held {
 		p.held = false
 		p.entry.Release()

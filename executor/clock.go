@@ -130,7 +130,7 @@ func (p *Pipeline) startClock() {
 // checkLimit refuses a module that declares a negative limit.
 func checkLimit(d *module.Descriptor) error {
 	if d.Timeout != nil && *d.Timeout < 0 {
-		return module.Errorf(module.CodeInvalidInput, "module %s declares a negative timeout", d.ID).NotExecuted()
+		return module.Errorf(module.CodeInvalidInput, "module %s declares a negative timeout", d.ID)
 	}
 	return nil
 }

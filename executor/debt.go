@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
 // debts counts goroutines that were given up and have not returned.
@@ -82,7 +83,8 @@ type outcome[T any] struct {
 	err   error
 }
 
-// await runs f in a goroutine and waits for it until ctx ends. finished false
+// await runs f in a goroutine and waits for it until ctx ends, and then for the
+// settling time. finished false
 // means that f is abandoned: it is counted as debt until it returns, and its
 // outcome is dropped. An outcome that is there when ctx ends counts.
 func await[T any](ctx context.Context, x *Executor, moduleID string, f func(context.Context) (T, error)) (got outcome[T], finished bool) {
@@ -106,6 +108,13 @@ func await[T any](ctx context.Context, x *Executor, moduleID string, f func(cont
 	case got = <-done:
 		return got, true
 	case <-ctx.Done():
+	}
+	timer := time.NewTimer(settleTime)
+	defer timer.Stop()
+	select {
+	case got = <-done:
+		return got, true
+	case <-timer.C:
 	}
 	x.debt.add()
 	if state.CompareAndSwap(taskRunning, taskAbandoned) {

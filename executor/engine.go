@@ -17,7 +17,11 @@ func (p *Pipeline) runSteps() error {
 	watched := p.opts.RunUntil != nil || p.trace != nil || len(p.strategy.middleware) > 0
 	for i := 0; i < len(steps); i++ {
 		s := steps[i]
-		if (p.remote && !s.kind.remote()) || !s.matches(p.moduleID) {
+		if p.remote && !s.kind.remote() {
+			p.trace.skipped(s, "remote")
+			continue
+		}
+		if !s.matches(p.moduleID) {
 			p.trace.skipped(s, "no_match")
 			continue
 		}

@@ -31,6 +31,7 @@ type Executor struct {
 	approver atomic.Pointer[Approver]
 	policy   atomic.Pointer[approval.Policy]
 
+	roots  sync.Map // *module.Context of a root call under way, to *atomic.Bool
 	warned sync.Map // warning and module ID, of warnings given once
 	debt   debts
 }
@@ -109,7 +110,24 @@ func (x *Executor) Call(ctx context.Context, id string, inputs map[string]any, o
 		return nil, err
 	}
 	p.parent = module.FromContext(ctx)
+	defer x.enterRoot(p.parent)()
 	return p.run(ctx)
+}
+
+// enterRoot notices one Context that two top-level calls use at once: they share
+// its data, which is hardly what was meant (core-executor seed, Edge Cases).
+func (x *Executor) enterRoot(c *module.Context) (leave func()) {
+	if c == nil || len(c.ChainView()) > 0 {
+		return func() {}
+	}
+	warned, shared := x.roots.LoadOrStore(c, new(atomic.Bool))
+	if shared {
+		if warned.(*atomic.Bool).CompareAndSwap(false, true) {
+			x.log.Warn("one context is used by two calls at once", "trace_id", c.TraceID())
+		}
+		return func() {}
+	}
+	return func() { x.roots.Delete(c) }
 }
 
 // SetACL replaces the ACL; nil removes it.

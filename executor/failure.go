@@ -57,14 +57,28 @@ func (p *Pipeline) surface(step *StepError) *module.Error {
 	if p.foreign {
 		ref := p.ref()
 		coded = ref.scrub(coded)
-		if coded.Unexecuted {
-			// That another module was not started says nothing about this one.
-			c := *coded
-			c.Unexecuted = false
-			coded = &c
-		}
+	}
+	if coded.Unexecuted && !p.unexecuted(coded.Code) {
+		c := *coded
+		c.Unexecuted = false
+		coded = &c
 	}
 	return coded
+}
+
+// unexecuted reports whether an error may say that the module was not started.
+// Clients take that as leave to try again, so it is kept to failures that another
+// attempt can mend, and it is never handed on from a call that the module or a
+// middleware made itself.
+func (p *Pipeline) unexecuted(code module.Code) bool {
+	if p.foreign {
+		return false
+	}
+	switch code {
+	case module.CodeExecutionCancelled, module.CodeModuleNotFound, module.CodeBusVersionMismatch:
+		return true
+	}
+	return p.remote
 }
 
 func isContextError(err error) bool {

@@ -25,6 +25,7 @@ type Pipeline struct {
 	// ctx is handed from step to step: context creation and the start of the clock
 	// derive it. It is a field because steps are replaceable and share this state.
 	ctx    context.Context
+	outer  context.Context // what the caller gave
 	parent *module.Context // nil for a root call until context creation
 	mctx   *module.Context
 	token  *cancel.Token

@@ -56,7 +56,7 @@ func (p *Pipeline) authorize(ctx context.Context, own Authorizer) error {
 		caller = q.CallerID
 	}
 	return module.Errorf(module.CodeACLDenied, "calling %s is denied", p.moduleID).
-		WithDetails(map[string]any{"caller_id": caller, "target_id": p.moduleID}).NotExecuted()
+		WithDetails(map[string]any{"caller_id": caller, "target_id": p.moduleID})
 }
 
 func (p *Pipeline) authorizeTimed(ctx context.Context, a Authorizer, q acl.Query) (acl.Decision, error) {
@@ -79,9 +79,9 @@ func (p *Pipeline) authorizeTimed(ctx context.Context, a Authorizer, q acl.Query
 	case finished && ctx.Err() == nil:
 		return got.value, got.err
 	case base.Err() != nil:
-		return acl.Decision{}, p.ended(base).NotExecuted()
+		return acl.Decision{}, p.ended(base)
 	}
 	// What a check answers after its time counts no more.
 	return acl.Decision{}, module.Errorf(module.CodeModuleTimeout, "acl check of %s exceeded its time", p.moduleID).
-		WithDetails(map[string]any{"module_id": p.moduleID, "timeout_ms": p.x.set.acl.Milliseconds()}).NotExecuted()
+		WithDetails(map[string]any{"module_id": p.moduleID, "timeout_ms": p.x.set.acl.Milliseconds()})
 }

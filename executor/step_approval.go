@@ -110,7 +110,7 @@ func (p *Pipeline) ask(ctx context.Context, handler Approver, r *approval.Reques
 		return handler.RequestApproval(ctx, r)
 	})
 	if !finished || (got.err != nil && ctx.Err() != nil && module.AsError(got.err) == nil) {
-		return nil, p.ended(ctx).NotExecuted()
+		return nil, p.ended(ctx)
 	}
 	if got.err != nil {
 		p.foreign = true

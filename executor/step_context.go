@@ -25,6 +25,7 @@ func runContext(_ context.Context, p *Pipeline) (*StepResult, error) {
 	scope := module.CallScope{Call: p.info, Progress: p.report}
 	if p.parent == nil {
 		p.parent = module.NewContext(module.ContextOptions{Identity: p.opts.Identity, TraceParent: p.opts.TraceParent})
+		p.opts.Identity, p.opts.TraceParent = nil, nil // they are in it now, also for a retry
 	} else {
 		scope.Identity = p.opts.Identity
 		scope.TraceID = p.otherTrace()

@@ -36,10 +36,7 @@ func runExecute(_ context.Context, p *Pipeline) (*StepResult, error) {
 // tooLate is the last look before the module: whatever ended the call meanwhile
 // keeps it from being run (core-executor seed, Cancel Token Mid-Pipeline Check).
 func (p *Pipeline) tooLate() error {
-	cause := context.Cause(p.ctx)
-	if p.clock.own(cause) {
-		p.token.Cancel(cause)
-	}
+	p.cancelOwn()
 	return p.ended(p.ctx).NotExecuted()
 }
 

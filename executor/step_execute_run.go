@@ -51,6 +51,7 @@ func (p *Pipeline) execute() (map[string]any, error) {
 	if !e.late {
 		return p.accept(e.output, e.err)
 	}
+	p.cancelOwn()
 	ended := p.ended(p.ctx)
 	if ended.Code == module.CodeModuleTimeout && e.err == nil && e.output != nil {
 		ended = ended.WithDetail("partial", p.redactPartial(e.output))
@@ -58,23 +59,33 @@ func (p *Pipeline) execute() (map[string]any, error) {
 	return nil, ended
 }
 
-// awaitStopped waits for a module that was told to stop: for the grace period when
-// the call's own time is over, for the settling time otherwise. It reports whether
-// the module has returned.
-func (p *Pipeline) awaitStopped(e *execution) bool {
-	wait := settleTime
-	if cause := context.Cause(p.ctx); p.clock.own(cause) {
-		p.token.Cancel(cause)
-		wait = p.x.set.grace
+// cancelOwn cancels the call's token when the call's own time is over, and
+// reports whether that is so.
+func (p *Pipeline) cancelOwn() bool {
+	cause := context.Cause(p.ctx)
+	if !p.clock.own(cause) {
+		return false
 	}
-	if wait > 0 {
-		timer := time.NewTimer(wait)
+	p.token.Cancel(cause)
+	return true
+}
+
+// awaitStopped waits for a module that was told to stop: for the grace period when
+// the call's own time is over and its caller still wants it, for the settling time
+// otherwise. It reports whether the module has returned.
+func (p *Pipeline) awaitStopped(e *execution) bool {
+	returned := p.cancelOwn() && p.awaitGrace(e)
+	if !returned && p.settles() {
+		timer := time.NewTimer(settleTime)
 		defer timer.Stop()
 		select {
 		case <-e.done:
-			return true
+			returned = true
 		case <-timer.C:
 		}
+	}
+	if returned {
+		return true
 	}
 	p.x.debt.add()
 	if e.state.CompareAndSwap(taskRunning, taskAbandoned) {
@@ -83,6 +94,34 @@ func (p *Pipeline) awaitStopped(e *execution) bool {
 	p.x.debt.done()
 	<-e.done
 	return true
+}
+
+// awaitGrace waits out the grace period, unless the caller leaves meanwhile.
+func (p *Pipeline) awaitGrace(e *execution) bool {
+	if p.x.set.grace == 0 {
+		return false
+	}
+	var above <-chan struct{}
+	if t := p.parent.Token(); t != nil {
+		above = t.Done()
+	}
+	timer := time.NewTimer(p.x.set.grace)
+	defer timer.Stop()
+	select {
+	case <-e.done:
+		return true
+	case <-p.outer.Done():
+	case <-above:
+	case <-timer.C:
+	}
+	return false
+}
+
+// settles reports whether the caller is leaving, so that the module gets the
+// settling time: a call whose own time is over has had its grace.
+func (p *Pipeline) settles() bool {
+	t := p.parent.Token()
+	return p.outer.Err() != nil || (t != nil && t.IsCancelled()) || !p.clock.own(context.Cause(p.ctx))
 }
 
 // abandon leaves the module to its goroutine, which now holds the registry entry.

@@ -37,7 +37,7 @@ func GuardCallChain(moduleID string, chain []string, maxDepth, maxRepeat int) er
 		return module.Errorf(module.CodeCallDepthExceeded, "call chain has %d modules, limit %d", len(chain), maxDepth).
 			WithDetails(map[string]any{
 				"module_id": moduleID, "depth": int64(len(chain)), "max_depth": int64(maxDepth), "call_chain": chainList(chain),
-			}).NotExecuted()
+			})
 	}
 	count, last := 0, -1
 	for i, id := range chain {
@@ -54,13 +54,13 @@ func GuardCallChain(moduleID string, chain []string, maxDepth, maxRepeat int) er
 		return module.Errorf(module.CodeCircularCall, "module %s is called again from below itself", moduleID).
 			WithDetails(map[string]any{
 				"module_id": moduleID, "call_chain": chainList(chain), "cycle_start": int64(last),
-			}).NotExecuted()
+			})
 	}
 	if count > maxRepeat {
 		return module.Errorf(module.CodeCallFrequencyExceeded, "module %s stands %d times in the call chain, limit %d", moduleID, count, maxRepeat).
 			WithDetails(map[string]any{
 				"module_id": moduleID, "count": int64(count), "max_repeat": int64(maxRepeat), "call_chain": chainList(chain),
-			}).NotExecuted()
+			})
 	}
 	return nil
 }

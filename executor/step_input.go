@@ -23,7 +23,7 @@ func runInput(_ context.Context, p *Pipeline) (*StepResult, error) {
 		return nil, nil
 	}
 	if err := p.entry.Input.Validate(p.inputs); err != nil {
-		return nil, invalid(p.moduleID, "inputs", err).NotExecuted()
+		return nil, invalid(p.moduleID, "inputs", err)
 	}
 	if !sameMap(p.inputs, p.raw) {
 		p.showInputs() // a hook replaced them, or the approval token came out

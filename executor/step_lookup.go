@@ -2,7 +2,6 @@ package executor
 
 import (
 	"context"
-	"errors"
 
 	"github.com/apbus/apbus/executor/registry"
 	"github.com/apbus/apbus/module"
@@ -53,9 +52,4 @@ func (p *Pipeline) missing(err error) error {
 func (p *Pipeline) showInputs() {
 	redactor, compiled, inputs := p.x.redactor, p.entry.Input, p.inputs
 	p.mctx.SetRedactedInputs(func() map[string]any { return redactor.Redact(compiled, inputs) })
-}
-
-// isNotFound reports whether err says that a module is not registered here.
-func isNotFound(err error) bool {
-	return errors.Is(err, &module.Error{Code: module.CodeModuleNotFound})
 }

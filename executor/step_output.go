@@ -12,7 +12,7 @@ func outputStep() *Step {
 }
 
 func runOutput(_ context.Context, p *Pipeline) (*StepResult, error) {
-	if p.entry == nil {
+	if p.entry == nil || p.output == nil {
 		return nil, nil
 	}
 	redactor, compiled, output := p.x.redactor, p.entry.Output, p.output

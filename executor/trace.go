@@ -16,8 +16,9 @@ type Trace struct {
 	Success  bool
 }
 
-// StepTrace is one step of a [Trace]. SkipReason is no_match, error_ignored (the
-// step ran, so Skipped is false), or empty for a step that was jumped over.
+// StepTrace is one step of a [Trace]. SkipReason is no_match, remote (the
+// owner runs it), error_ignored (the step ran, so Skipped is false), or empty for
+// a step that was jumped over.
 type StepTrace struct {
 	Name          string
 	Duration      time.Duration
@@ -42,6 +43,7 @@ func (x *Executor) CallWithTrace(ctx context.Context, id string, inputs map[stri
 		return nil, t, err
 	}
 	p.parent = module.FromContext(ctx)
+	defer x.enterRoot(p.parent)()
 	out, err := p.run(ctx)
 	t.Success = err == nil
 	return out, t, err

@@ -64,14 +64,15 @@ type validation struct {
 }
 
 func (p *Pipeline) validate(ctx context.Context, inputs map[string]any) *module.PreflightResult {
-	p.dryRun, p.ctx = true, ctx
+	p.dryRun, p.ctx, p.outer = true, ctx, ctx
 	v := &validation{
 		Pipeline: p, failed: map[string]bool{},
 		result: &module.PreflightResult{Valid: true, PredictedChanges: []module.Change{}},
 	}
 	defer p.release()
-	v.record(checkModuleID, module.ValidateID(p.moduleID))
-	var err error
+	err := module.ValidateID(p.moduleID)
+	v.record(checkModuleID, err)
+	p.owned = p.owned || err != nil // nobody else is asked about what is no ID
 	if p.inputs, err = module.NormalizeMap(inputs); err != nil {
 		v.unusable, p.inputs = err, map[string]any{}
 	}
