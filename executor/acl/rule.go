@@ -40,8 +40,11 @@ type Rule struct {
 	Conditions any
 }
 
-// maxConditionDepth bounds the nesting of $or and $not.
-const maxConditionDepth = 64
+// Bounds on the conditions of one rule: nesting, and values altogether.
+const (
+	maxConditionDepth = 64
+	maxConditionSize  = 100_000
+)
 
 func (r Rule) clone() Rule {
 	r.Callers, r.Targets = slices.Clone(r.Callers), slices.Clone(r.Targets)
@@ -78,22 +81,27 @@ func cloneValue(v any) any {
 	return v
 }
 
-func depthOf(v any, limit int) int {
-	if limit == 0 {
-		return 0
+// conditionsFit reports whether v, which may even be cyclic when it was built in
+// Go, stays within the bounds on depth and size.
+func conditionsFit(v any, depth int, left *int) bool {
+	if *left--; *left < 0 || depth > maxConditionDepth {
+		return false
 	}
-	deepest := 0
 	switch x := v.(type) {
 	case map[string]any:
 		for _, e := range x {
-			deepest = max(deepest, 1+depthOf(e, limit-1))
+			if !conditionsFit(e, depth+1, left) {
+				return false
+			}
 		}
 	case []any:
 		for _, e := range x {
-			deepest = max(deepest, 1+depthOf(e, limit-1))
+			if !conditionsFit(e, depth+1, left) {
+				return false
+			}
 		}
 	}
-	return deepest
+	return true
 }
 
 // ruleFault is why a rule is refused; axis is the field at fault.
@@ -136,8 +144,9 @@ func (r Rule) check() *ruleFault {
 	if text := patternFault(r.Targets); text != "" {
 		return &ruleFault{"targets", "targets " + text}
 	}
-	if depthOf(r.Conditions, maxConditionDepth+1) > maxConditionDepth {
-		return &ruleFault{"conditions", fmt.Sprintf("conditions are nested deeper than %d levels", maxConditionDepth)}
+	left := maxConditionSize
+	if !conditionsFit(r.Conditions, 0, &left) {
+		return &ruleFault{"conditions", fmt.Sprintf("conditions are nested deeper than %d levels or hold more than %d values", maxConditionDepth, maxConditionSize)}
 	}
 	return nil
 }

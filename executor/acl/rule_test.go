@@ -67,7 +67,8 @@ func TestDoorsAgree(t *testing.T) {
 		{"effect before approval", rule(func(r *acl.Rule) { r.Effect, r.Approval = "x", "y" }), "effect"},
 		{"approval before callers", approved(deny("", "")), "approval"},
 		{"callers before targets", deny("", ""), "callers"},
-		{"conditions too deep", when(allow("*", "*"), nested(80)), "conditions"},
+		{"conditions at the bound", when(allow("*", "*"), nested(62)), ""},
+		{"conditions too deep", when(allow("*", "*"), nested(63)), "conditions"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -98,6 +99,15 @@ func TestDoorsAgree(t *testing.T) {
 	}
 }
 
+func TestCyclicConditions(t *testing.T) {
+	cycle := obj{}
+	cycle["$not"], cycle["$or"] = cycle, []any{cycle}
+	if err := mustNew(t, acl.Options{}).AddRule(when(allow("*", "*"), cycle)); module.CodeOf(err) != module.CodeACLRuleError {
+		t.Errorf("got %v", err)
+	}
+}
+
+// nested wraps a condition, itself two levels deep, in so many $not.
 func nested(depth int) any {
 	v := obj{"roles": []any{"r"}}
 	for range depth {

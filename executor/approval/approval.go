@@ -44,6 +44,9 @@ type Request struct {
 	Tags        []string
 	// Reason says why approval is needed, such as a policy rule's reason; may be "".
 	Reason string
+	// Enrichers names the middlewares that may still add to the inputs after the
+	// gate, for the reviewer to know.
+	Enrichers []string
 	// Preview predicts what the call would change. It is nil when the module
 	// cannot; it may be slow, so handlers call it outside locks, at most once.
 	Preview func() []module.Change

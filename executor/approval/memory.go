@@ -156,6 +156,7 @@ func (m *Memory) newRecord(r *Request, b Binding) Record {
 	rec := Record{
 		ID: module.NewTraceID(), State: StatePending, Binding: b,
 		Inputs: r.RedactedArguments(), Description: r.Description, Tags: slices.Clone(r.Tags),
+		Enrichers:   slices.Clone(r.Enrichers),
 		Annotations: r.Annotations, Reason: r.Reason, TokenExpires: m.o.TokenExpiry,
 	}
 	if c := r.Context; c != nil {
@@ -300,6 +301,7 @@ func snapshot(r Record) Record {
 	r.Changes = slices.Clone(r.Changes)
 	r.Warnings = slices.Clone(r.Warnings)
 	r.Tags = slices.Clone(r.Tags)
+	r.Enrichers = slices.Clone(r.Enrichers)
 	r.CallChain = slices.Clone(r.CallChain)
 	return r
 }

@@ -389,6 +389,7 @@ func TestRecordForReviewers(t *testing.T) {
 	predicted := []module.Change{{Action: "charge", Target: "card", Summary: "charges 5"}}
 	r.Preview = func() []module.Change { return predicted }
 	r.Preflight = func() []string { panic("4111") }
+	r.Enrichers = []string{"tenant"}
 	id := open(t, m, r)
 	rec, ok := m.Get(id)
 	if !ok || rec.Binding.ModuleID != "pay.charge" || rec.Binding.CallerID != "orders.place" || rec.Binding.IdentityID != "ann" ||
@@ -397,6 +398,9 @@ func TestRecordForReviewers(t *testing.T) {
 	}
 	if diff := cmp.Diff(obj{"card": "***REDACTED***"}, rec.Inputs); diff != "" {
 		t.Errorf("inputs shown (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{"tenant"}, rec.Enrichers); diff != "" {
+		t.Errorf("enrichers (-want +got):\n%s", diff)
 	}
 	if diff := cmp.Diff(predicted, rec.Changes); diff != "" {
 		t.Errorf("changes (-want +got):\n%s", diff)

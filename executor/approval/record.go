@@ -67,6 +67,7 @@ type Record struct {
 	Warnings     []string
 	Description  string
 	Tags         []string
+	Enrichers    []string // middlewares that may add to the inputs afterwards
 	Annotations  module.Annotations
 	Reason       string // why approval is needed
 	TraceID      string

@@ -9,8 +9,10 @@ import (
 // Funcs makes a middleware of functions; a nil one is absent. Use it by
 // pointer. Its priority is Rank, [DefaultPriority] when that is nil.
 type Funcs struct {
-	Label     string
-	Rank      *int
+	Label string
+	Rank  *int
+	// Enriches declares that OnBefore changes inputs; see [Enricher].
+	Enriches  bool
 	OnBefore  func(ctx context.Context, call *Call) (map[string]any, error)
 	OnAfter   func(ctx context.Context, call *Call, output map[string]any) (map[string]any, error)
 	OnFailure func(ctx context.Context, call *Call, err *module.Error) (Recovery, error)
@@ -20,6 +22,7 @@ var (
 	_ BeforeHook = (*Funcs)(nil)
 	_ AfterHook  = (*Funcs)(nil)
 	_ ErrorHook  = (*Funcs)(nil)
+	_ Enricher   = (*Funcs)(nil)
 )
 
 // UseBefore makes a middleware of one before function, priority 100 (protocol §11).
@@ -42,6 +45,9 @@ func (f *Funcs) Priority() int {
 	}
 	return *f.Rank
 }
+
+// EnrichesInputs returns Enriches.
+func (f *Funcs) EnrichesInputs() bool { return f.Enriches }
 
 // Before runs OnBefore.
 func (f *Funcs) Before(ctx context.Context, call *Call) (map[string]any, error) {

@@ -28,6 +28,7 @@ type entry struct {
 	m        Middleware
 	name     string
 	priority int
+	enriches bool
 	before   BeforeHook
 	after    AfterHook
 	onError  ErrorHook
@@ -76,6 +77,21 @@ func (c *Chain) Len() int {
 	return len(c.entries)
 }
 
+// Enrichers names the middlewares that are declared to change inputs, in before
+// order.
+func (c *Chain) Enrichers() []string {
+	if c == nil {
+		return nil
+	}
+	var names []string
+	for _, e := range c.entries {
+		if e.enriches {
+			names = append(names, e.name)
+		}
+	}
+	return names
+}
+
 // Names lists the middlewares in before order.
 func (c *Chain) Names() []string {
 	if c == nil {
@@ -117,6 +133,7 @@ func (c *Chain) Before(ctx context.Context, call *Call) (inputs map[string]any, 
 	if c == nil || !c.hasBefore {
 		return call.Inputs, c.Len(), nil
 	}
+	call.enriched, call.undeclared = nil, nil // a retry starts over
 	for i := range c.entries {
 		e := &c.entries[i]
 		if e.before == nil {
@@ -127,10 +144,19 @@ func (c *Chain) Before(ctx context.Context, call *Call) (inputs map[string]any, 
 			return call.Inputs, i + 1, c.failed(e, "before", i+1, err)
 		}
 		if replaced != nil {
-			call.Inputs = replaced
+			call.replaceInputs(e, replaced)
 		}
 	}
 	return call.Inputs, len(c.entries), nil
+}
+
+func (c *Call) replaceInputs(e *entry, inputs map[string]any) {
+	c.Inputs = inputs
+	if e.enriches {
+		c.enriched = append(c.enriched, e.name)
+	} else {
+		c.undeclared = append(c.undeclared, e.name)
+	}
 }
 
 // After runs the after hooks in reverse and returns the output as the last one

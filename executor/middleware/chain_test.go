@@ -160,6 +160,40 @@ func TestReplacement(t *testing.T) {
 	}
 }
 
+func TestInputChanges(t *testing.T) {
+	replacing := func(name string, enriches bool) *middleware.Funcs {
+		m := middleware.UseBefore(name, func(_ context.Context, call *middleware.Call) (map[string]any, error) { return call.Inputs, nil })
+		m.Enriches = enriches
+		return m
+	}
+	c := chain(t, replacing("tenant", true), &middleware.Funcs{Label: "silent", Enriches: true}, replacing("rewrite", false))
+	call := newCall(obj{"a": 1})
+	if _, _, err := c.Before(t.Context(), call); err != nil {
+		t.Fatal(err)
+	}
+	declared, undeclared := call.InputChanges()
+	if diff := cmp.Diff([][]string{{"tenant"}, {"rewrite"}}, [][]string{declared, undeclared}); diff != "" {
+		t.Errorf("changes (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{"tenant", "silent"}, c.Enrichers()); diff != "" {
+		t.Errorf("enrichers (-want +got):\n%s", diff)
+	}
+}
+
+func TestUseAfter(t *testing.T) {
+	m := middleware.UseAfter("a", func(_ context.Context, _ *middleware.Call, out map[string]any) (map[string]any, error) {
+		return obj{"n": len(out)}, nil
+	})
+	c := chain(t, m, &middleware.Funcs{Label: "silent"})
+	out, err := c.After(t.Context(), newCall(nil), obj{"a": 1, "b": 2})
+	if err != nil || out["n"] != 2 || m.Priority() != middleware.DefaultPriority {
+		t.Errorf("got %v, %v, priority %d", out, err, m.Priority())
+	}
+	if c.OnError(t.Context(), newCall(nil), 2, module.Errorf(module.CodeInternal, "x")).Recovered() {
+		t.Error("recovered without a hook")
+	}
+}
+
 func TestBeforeFailure(t *testing.T) {
 	var j journal
 	bad := noting(&j, "bad", 500)

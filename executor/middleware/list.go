@@ -142,6 +142,9 @@ func newEntry(m Middleware) (entry, error) {
 	if e.priority < MinPriority || e.priority > MaxPriority {
 		return refuse("middleware %s has priority %d, want %d to %d", e.name, e.priority, MinPriority, MaxPriority)
 	}
+	if x, ok := m.(Enricher); ok {
+		e.enriches = x.EnrichesInputs()
+	}
 	e.before, _ = m.(BeforeHook)
 	e.after, _ = m.(AfterHook)
 	e.onError, _ = m.(ErrorHook)

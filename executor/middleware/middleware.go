@@ -50,6 +50,13 @@ type TimeLimiter interface {
 	Limit(call *Call) (deadline time.Time, ok bool)
 }
 
+// Enricher is a middleware that is declared to change inputs. Changes by others
+// after a call was approved make the executor refuse it, since nobody approved
+// them; the reviewer is told the enrichers' names.
+type Enricher interface {
+	EnrichesInputs() bool
+}
+
 // Call is what hooks see of one call. They may read it and use its state; only
 // the chain changes Inputs, and nobody may modify the map in place.
 type Call struct {
@@ -61,8 +68,14 @@ type Call struct {
 	// Descriptor describes the module; nil for a module on another node.
 	Descriptor *module.Descriptor
 
-	state []callState
+	state                []callState
+	enriched, undeclared []string
 }
+
+// InputChanges names the middlewares that replaced the inputs in the latest
+// Before, those that are
+// declared enrichers apart from those that are not.
+func (c *Call) InputChanges() (declared, undeclared []string) { return c.enriched, c.undeclared }
 
 type callState struct{ key, value any }
 
