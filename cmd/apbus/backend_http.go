@@ -1,0 +1,314 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/apbus/apbus/cancel"
+	"github.com/apbus/apbus/contextwire"
+	"github.com/apbus/apbus/internal/settings"
+	"github.com/apbus/apbus/module"
+)
+
+// httpBackend speaks to a router.
+type httpBackend struct {
+	base   *url.URL
+	token  string
+	agent  string
+	client *http.Client
+}
+
+var _ backend = (*httpBackend)(nil)
+
+// answerLimits bound what a router may answer.
+func answerLimits() contextwire.Limits {
+	return contextwire.Limits{MaxBody: 256 << 20, MaxElements: 16_000_000}
+}
+
+func newHTTPBackend(router, token, version string) (*httpBackend, error) {
+	base, err := url.Parse(router)
+	if err != nil || (base.Scheme != "http" && base.Scheme != "https") || base.Host == "" {
+		return nil, settings.Usagef("--router: want a URL such as http://127.0.0.1:8420")
+	}
+	return &httpBackend{
+		base: base, token: token, agent: "apbus/" + version,
+		client: &http.Client{
+			Transport: http.DefaultTransport.(*http.Transport).Clone(),
+			// A redirect would carry inputs and the token elsewhere.
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		},
+	}, nil
+}
+
+// Close gives the connections back.
+func (b *httpBackend) Close() { b.client.CloseIdleConnections() }
+
+// ask is one request of the API.
+type ask struct {
+	method string
+	path   []string
+	query  url.Values
+	header http.Header
+	body   io.Reader
+	size   int64 // of body, -1 when unknown
+}
+
+// send returns the decoded answer, a map for every 2xx status, and the coded
+// error of every other.
+func (b *httpBackend) send(ctx context.Context, a ask) (map[string]any, http.Header, error) {
+	target := b.base.JoinPath(a.path...)
+	target.RawQuery = a.query.Encode()
+	req, err := http.NewRequestWithContext(ctx, a.method, target.String(), a.body)
+	if err != nil {
+		return nil, nil, fmt.Errorf("make the request: %w", err)
+	}
+	if a.header != nil {
+		req.Header = a.header
+	}
+	if a.body != nil {
+		req.ContentLength = a.size
+		req.Header.Set("Content-Type", string(contextwire.JSON))
+	}
+	req.Header.Set("Accept", string(contextwire.JSON))
+	req.Header.Set("User-Agent", b.agent)
+	if b.token != "" {
+		req.Header.Set("Authorization", "Bearer "+b.token)
+	}
+	res, err := b.client.Do(req)
+	if err != nil {
+		return nil, nil, b.unreachable(ctx, err)
+	}
+	defer func() { _ = res.Body.Close() }() // everything needed has been read
+	limits := answerLimits()
+	raw, err := io.ReadAll(io.LimitReader(res.Body, int64(limits.MaxBody)+1))
+	if err != nil {
+		return nil, nil, b.unreachable(ctx, err)
+	}
+	doc, err := contextwire.DecodeMap(contextwire.JSON, raw, limits)
+	failure, _ := doc["error"].(map[string]any)
+	coded, isError := module.ErrorFromMap(failure)
+	// A call that waits for an approval is an error with status 202.
+	success := res.StatusCode >= 200 && res.StatusCode < 300 && (res.StatusCode != http.StatusAccepted || !isError)
+	if success {
+		if err != nil {
+			return nil, nil, fmt.Errorf("the answer of the router at %s is not understood: %w", b.base.Redacted(), err)
+		}
+		return doc, res.Header, nil
+	}
+	if isError {
+		return nil, res.Header, &answerError{status: res.StatusCode, coded: coded}
+	}
+	return nil, res.Header, &answerError{status: res.StatusCode, coded: module.Errorf(module.CodeInternal,
+		"%s answered %s; is it an Apbus router?", b.base.Redacted(), res.Status)}
+}
+
+// answerError is an error that the router answered with.
+type answerError struct {
+	status int
+	coded  *module.Error
+}
+
+func (e *answerError) Error() string { return e.coded.Error() }
+func (e *answerError) Unwrap() error { return e.coded }
+
+// unreachable explains a request without an answer. The cause of a transport
+// error never holds the token or the body.
+func (b *httpBackend) unreachable(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	var op *url.Error
+	if errors.As(err, &op) {
+		err = op.Err
+	}
+	return module.Errorf(module.CodeBusDisconnected, "cannot reach the router at %s: %w (make run starts one; --router or APBUS_ROUTER names another)",
+		b.base.Redacted(), err)
+}
+
+// Modules lists the modules.
+func (b *httpBackend) Modules(ctx context.Context) ([]map[string]any, error) {
+	return b.list(ctx, "modules")
+}
+
+// Nodes lists the nodes.
+func (b *httpBackend) Nodes(ctx context.Context) ([]map[string]any, error) {
+	return b.list(ctx, "nodes")
+}
+
+func (b *httpBackend) list(ctx context.Context, what string) ([]map[string]any, error) {
+	doc, _, err := b.send(ctx, ask{method: http.MethodGet, path: []string{"v1", what}})
+	if err != nil {
+		return nil, err
+	}
+	list, ok := doc[what].([]any)
+	if !ok {
+		return nil, fmt.Errorf("the router's answer has no list of %s", what)
+	}
+	out := make([]map[string]any, 0, len(list))
+	for _, item := range list {
+		if m, ok := item.(map[string]any); ok {
+			out = append(out, m)
+		}
+	}
+	return out, nil
+}
+
+// Module returns one module.
+func (b *httpBackend) Module(ctx context.Context, id string) (map[string]any, error) {
+	doc, _, err := b.send(ctx, ask{method: http.MethodGet, path: []string{"v1", "modules", url.PathEscape(id)}})
+	return doc, err
+}
+
+// Drain drains a node.
+func (b *httpBackend) Drain(ctx context.Context, node string, grace time.Duration) (map[string]any, error) {
+	raw, err := contextwire.Encode(contextwire.JSON, map[string]any{"grace_ms": grace.Milliseconds()})
+	if err != nil {
+		return nil, err
+	}
+	doc, _, err := b.send(ctx, ask{
+		method: http.MethodPost, path: []string{"v1", "nodes", url.PathEscape(node), "drain"},
+		body: bytes.NewReader(raw), size: int64(len(raw)),
+	})
+	return doc, err
+}
+
+// request builds the request of a call or check.
+func (b *httpBackend) request(r *callRequest, verb string) (ask, error) {
+	a := ask{
+		method: http.MethodPost, path: []string{"v1", "modules", url.PathEscape(r.id), verb},
+		header: http.Header{}, body: r.raw, size: r.size,
+	}
+	if r.raw == nil {
+		raw, err := contextwire.Encode(contextwire.JSON, r.inputs)
+		if err != nil {
+			return a, err
+		}
+		a.body, a.size = bytes.NewReader(raw), int64(len(raw))
+	}
+	if r.timeout > 0 {
+		a.header.Set("Apbus-Timeout", r.timeout.String())
+	}
+	return a, nil
+}
+
+// Call calls a module. The trace is made here, so that Ctrl-C can name what to
+// cancel before the router has answered anything.
+func (b *httpBackend) Call(ctx context.Context, r *callRequest) (map[string]any, error) {
+	a, err := b.request(r, "call")
+	if err != nil {
+		return nil, err
+	}
+	trace := module.NewTraceID()
+	a.header.Set("Traceparent", "00-"+trace+"-"+module.NewSpanID()+"-00")
+
+	type answer struct {
+		doc map[string]any
+		err error
+	}
+	request, abort := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer abort(nil)
+	answered := make(chan answer, 1)
+	go func() {
+		doc, _, err := b.send(request, a)
+		answered <- answer{doc, err}
+	}()
+	select {
+	case got := <-answered:
+		return got.doc, got.err
+	case <-ctx.Done():
+	}
+	notice, stop := context.WithTimeoutCause(context.WithoutCancel(ctx), cancelLimit, errors.New("no answer to the cancel"))
+	defer stop()
+	result, err := b.Cancel(notice, cancel.Selector{Trace: trace}, "interrupted")
+	// Closing the connection cancels the call too, should the notice be refused.
+	abort(context.Cause(ctx))
+	if got := <-answered; got.err == nil {
+		return got.doc, nil // the answer was faster
+	}
+	return nil, &interruptedError{result: result, err: err}
+}
+
+// Start makes a detached call.
+func (b *httpBackend) Start(ctx context.Context, r *callRequest) (string, error) {
+	a, err := b.request(r, "call")
+	if err != nil {
+		return "", err
+	}
+	a.header.Set("Prefer", "respond-async")
+	doc, header, err := b.send(ctx, a)
+	if err != nil {
+		return "", err
+	}
+	if call, _ := doc["call"].(string); call != "" {
+		return call, nil
+	}
+	if call := header.Get("Apbus-Call"); call != "" {
+		return call, nil
+	}
+	return "", errors.New("the router did not tell the call's ID")
+}
+
+// Check checks a call.
+func (b *httpBackend) Check(ctx context.Context, r *callRequest) (*module.PreflightResult, error) {
+	a, err := b.request(r, "check")
+	if err != nil {
+		return nil, err
+	}
+	doc, _, err := b.send(ctx, a)
+	if err != nil {
+		return nil, err
+	}
+	return module.PreflightFromMap(doc)
+}
+
+// Cancel stops calls.
+func (b *httpBackend) Cancel(ctx context.Context, sel cancel.Selector, reason string) (*cancelled, error) {
+	a := ask{method: http.MethodDelete, path: []string{"v1", "calls"}, query: url.Values{}}
+	switch {
+	case sel.Call != "":
+		a.path = append(a.path, url.PathEscape(sel.Call))
+	case sel.Root != "":
+		a.query.Set("root", sel.Root)
+	default:
+		a.query.Set("trace", sel.Trace)
+	}
+	if reason != "" {
+		a.query.Set("reason", reason)
+	}
+	doc, _, err := b.send(ctx, a)
+	var answer *answerError
+	if errors.As(err, &answer) && answer.status == http.StatusNotFound {
+		return &cancelled{state: stateUnknown}, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	c := &cancelled{nodes: texts(doc["nodes"]), calls: texts(doc["calls"])}
+	c.state, _ = doc["state"].(string)
+	return c, nil
+}
+
+// texts reads a list of strings.
+func texts(v any) []string {
+	list, _ := v.([]any)
+	out := make([]string, 0, len(list))
+	for _, e := range list {
+		if s, ok := e.(string); ok {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+// text reads one string, "" when it is something else.
+func text(v any) string {
+	s, _ := v.(string)
+	return strings.TrimSpace(s)
+}

@@ -1,0 +1,114 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/apbus/apbus/internal/settings"
+	"github.com/apbus/apbus/module"
+)
+
+// inputFlags are how a call or check gets its inputs.
+type inputFlags struct {
+	ID      string        `arg:"" help:"Module to call, such as math.add."`
+	Pairs   []string      `arg:"" optional:"" sep:"none" name:"k=v" help:"Inputs; the module's schema gives their types. Lists and objects are JSON."`
+	Input   string        `short:"i" local:"" placeholder:"JSON|@FILE|-" help:"All inputs as a JSON object, from a file or from standard input."`
+	Timeout time.Duration `local:"" placeholder:"5s" help:"Time the call may take; none leaves it to the module."`
+}
+
+// request builds the call. close gives back what it reads from.
+func (f *inputFlags) request(s *session, b backend) (r *callRequest, closeInput func(), err error) {
+	closeInput = func() {}
+	if err := module.ValidateID(f.ID); err != nil {
+		return nil, closeInput, err
+	}
+	if f.Timeout < 0 {
+		return nil, closeInput, settings.Usagef("--timeout must not be negative")
+	}
+	r = &callRequest{id: f.ID, timeout: f.Timeout}
+	switch {
+	case f.Input != "" && len(f.Pairs) > 0:
+		return nil, closeInput, settings.Usagef("give the inputs as key=value or with --input, not both")
+	case f.Input == "-":
+		r.raw, r.size = s.stdin, -1
+	case strings.HasPrefix(f.Input, "@"):
+		file, err := os.Open(f.Input[1:])
+		if err != nil {
+			return nil, closeInput, settings.Usagef("--input: %w", err)
+		}
+		closeInput = func() { _ = file.Close() } // it was only read
+		r.raw, r.size = io.NopCloser(file), -1
+		if info, err := file.Stat(); err == nil && info.Mode().IsRegular() {
+			if r.size = info.Size(); r.size == 0 {
+				r.raw, r.inputs = nil, map[string]any{}
+			}
+		}
+	case f.Input != "":
+		if r.inputs, err = literalInput(f.Input); err != nil {
+			return nil, closeInput, err
+		}
+	case len(f.Pairs) > 0:
+		m, err := b.Module(s.ctx, f.ID)
+		if err != nil {
+			return nil, closeInput, err
+		}
+		schema, _ := m["input_schema"].(map[string]any)
+		if r.inputs, err = inputsFrom(f.ID, schema, f.Pairs); err != nil {
+			return nil, closeInput, err
+		}
+	default:
+		r.inputs = map[string]any{}
+	}
+	return r, closeInput, nil
+}
+
+// callCmd calls a module.
+type callCmd struct {
+	inputFlags
+	Detach bool `local:"" help:"Print the call's ID and leave; the router stays its caller."`
+}
+
+// Help shows calls that work with the built-in examples.
+func (*callCmd) Help() string {
+	return `Examples:
+  apbus call math.add a=1 b=2
+  apbus call text.wordcount --input @words.json
+  apbus call demo.chain path='["near.chain","far.whoami"]'
+  apbus call demo.sleep ms=60000 --detach`
+}
+
+// Run makes the call.
+func (c *callCmd) Run(s *session) error {
+	return s.with(func(b backend) error {
+		r, closeInput, err := c.request(s, b)
+		defer closeInput()
+		if err != nil {
+			return err
+		}
+		if c.Detach {
+			return c.detach(s, b, r)
+		}
+		out, err := b.Call(s.ctx, r)
+		if err != nil {
+			return err
+		}
+		return s.stdout.document(out)
+	})
+}
+
+func (c *callCmd) detach(s *session, b backend, r *callRequest) error {
+	call, err := b.Start(s.ctx, r)
+	if err != nil {
+		return err
+	}
+	if s.stdout.json {
+		return s.stdout.document(map[string]any{"call": call})
+	}
+	if s.stdout.terminal {
+		defer fmt.Fprintf(s.spec.Stderr, "stop it with: apbus cancel %s\n", call)
+	}
+	return s.stdout.line("%s", call)
+}

@@ -1,0 +1,145 @@
+package main
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/apbus/apbus/module"
+)
+
+// modulesCmd lists modules or shows one.
+type modulesCmd struct {
+	ID     string `arg:"" optional:"" help:"Show this module with its schemas."`
+	Prefix string `local:"" placeholder:"TEXT" help:"Only modules whose ID begins with this."`
+	Tag    string `local:"" placeholder:"TAG" help:"Only modules with this tag."`
+}
+
+// Run lists or shows.
+func (c *modulesCmd) Run(s *session) error {
+	return s.with(func(b backend) error {
+		if c.ID != "" {
+			m, err := b.Module(s.ctx, c.ID)
+			if err != nil {
+				return err
+			}
+			if s.stdout.json {
+				return s.stdout.document(m)
+			}
+			return showModule(s.stdout, m)
+		}
+		all, err := b.Modules(s.ctx)
+		if err != nil {
+			return err
+		}
+		all = slices.DeleteFunc(all, func(m map[string]any) bool {
+			return !strings.HasPrefix(text(m["module_id"]), c.Prefix) ||
+				c.Tag != "" && !slices.Contains(texts(m["tags"]), c.Tag)
+		})
+		if s.stdout.json {
+			return s.stdout.document(map[string]any{"modules": anyMaps(all)})
+		}
+		rows := make([][]string, 0, len(all))
+		for _, m := range all {
+			rows = append(rows, []string{
+				text(m["module_id"]), text(m["version"]), hostsOf(m), behaviour(m), text(m["description"]),
+			})
+		}
+		return s.stdout.table([]string{"MODULE", "VERSION", "NODES", "BEHAVIOUR", "DESCRIPTION"}, rows)
+	})
+}
+
+func anyMaps(list []map[string]any) []any {
+	out := make([]any, len(list))
+	for i, m := range list {
+		out[i] = m
+	}
+	return out
+}
+
+// hostsOf lists the nodes that host a module; a draining one is in brackets.
+func hostsOf(m map[string]any) string {
+	list, _ := m["hosts"].([]any)
+	var nodes []string
+	for _, h := range list {
+		host, _ := h.(map[string]any)
+		name := text(host["node"])
+		if host["draining"] == true {
+			name = "(" + name + ")"
+		}
+		nodes = append(nodes, name)
+	}
+	slices.Sort(nodes)
+	return strings.Join(slices.Compact(nodes), ",")
+}
+
+// behaviour shows the annotations that decide how a module may be called.
+func behaviour(m map[string]any) string {
+	doc, _ := m["annotations"].(map[string]any)
+	a := module.AnnotationsFromMap(doc)
+	var words []string
+	for _, w := range []struct {
+		set  bool
+		word string
+	}{
+		{a.Readonly, "readonly"}, {a.Idempotent, "idempotent"}, {a.Destructive, "destructive"},
+		{a.RequiresApproval, "approval"}, {a.Streaming, "streaming"},
+	} {
+		if w.set {
+			words = append(words, w.word)
+		}
+	}
+	return strings.Join(words, ",")
+}
+
+func showModule(p *printer, m map[string]any) error {
+	for _, l := range [][2]string{
+		{text(m["module_id"]), text(m["version"])},
+		{"", text(m["description"])},
+		{"", text(m["documentation"])},
+		{"behaviour", behaviour(m)},
+		{"nodes", hostsOf(m)},
+		{"tags", strings.Join(texts(m["tags"]), ", ")},
+	} {
+		label, value := printable(l[0]), printable(l[1])
+		switch {
+		case value == "":
+			continue
+		case label != "":
+			value = p.bold(label) + "  " + value
+		}
+		if err := p.line("%s", value); err != nil {
+			return err
+		}
+	}
+	for _, part := range []string{"input", "output"} {
+		doc, _ := m[part+"_schema"].(map[string]any)
+		if err := p.line("\n%s", p.bold(part)); err != nil {
+			return err
+		}
+		if err := p.table([]string{"NAME", "TYPE", "REQUIRED", "DESCRIPTION"}, propertyRows(doc)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func propertyRows(schema map[string]any) [][]string {
+	root, _ := resolved(schema, schema).(map[string]any)
+	properties, _ := root["properties"].(map[string]any)
+	required := texts(root["required"])
+	var rows [][]string
+	for _, name := range slices.Sorted(maps.Keys(properties)) {
+		needed := ""
+		if slices.Contains(required, name) {
+			needed = "yes"
+		}
+		doc, _ := resolved(schema, properties[name]).(map[string]any)
+		note := text(doc["description"])
+		if doc["x-sensitive"] == true {
+			note = strings.TrimSpace(note + " (sensitive)")
+		}
+		rows = append(rows, []string{name, describeKinds(schema, properties[name]), needed, note})
+	}
+	return rows
+}

@@ -1,0 +1,9 @@
+package main
+
+import "syscall"
+
+// childAttributes puts a child into a process group of its own, so that Ctrl-C
+// reaches only us and we stop the children in order, and ties it to our life.
+func childAttributes() *syscall.SysProcAttr {
+	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
+}

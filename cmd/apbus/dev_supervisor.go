@@ -1,0 +1,157 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os/exec"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// supervisor owns child processes: it forwards what they write, notices when
+// one ends by itself, and stops them, last started first.
+type supervisor struct {
+	// ended is told of the first child that ends before stopAll.
+	ended context.CancelCauseFunc
+
+	out      io.Writer
+	mu       sync.Mutex // guards out and what is below
+	stopping bool
+	children []*child
+}
+
+type child struct {
+	name string
+	cmd  *exec.Cmd
+	done chan struct{} // closed when the process has ended and its output was read
+}
+
+func newSupervisor(out io.Writer, ended context.CancelCauseFunc) *supervisor {
+	return &supervisor{out: out, ended: ended}
+}
+
+// start starts a program and waits until it prints a line that begins with
+// ready, which it returns.
+func (s *supervisor) start(ctx context.Context, name, path string, args []string, ready string) (string, error) {
+	// The child outlives ctx: stopAll ends it, in order.
+	cmd := exec.Command(path, args...) //nolint:noctx // see above
+	cmd.SysProcAttr = childAttributes()
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		return "", fmt.Errorf("start %s: %w", name, err)
+	}
+	stderr, err := cmd.StderrPipe()
+	if err != nil {
+		return "", fmt.Errorf("start %s: %w", name, err)
+	}
+	if err := cmd.Start(); err != nil {
+		return "", fmt.Errorf("start %s: %w", name, err)
+	}
+	c := &child{name: name, cmd: cmd, done: make(chan struct{})}
+	s.mu.Lock()
+	s.children = append(s.children, c)
+	s.mu.Unlock()
+
+	readyLine := make(chan string, 1)
+	var readers sync.WaitGroup
+	readers.Go(func() {
+		s.forward(name, stdout, func(line string) {
+			if strings.HasPrefix(line, ready) {
+				select {
+				case readyLine <- line:
+				default:
+				}
+			}
+		})
+	})
+	readers.Go(func() { s.forward(name, stderr, func(string) {}) })
+	go func() { // ends with the process; stopAll waits for it
+		defer close(c.done)
+		readers.Wait()
+		s.reap(c, cmd.Wait())
+	}()
+
+	limit := time.NewTimer(readyLimit)
+	defer limit.Stop()
+	select {
+	case line := <-readyLine:
+		return line, nil
+	case <-ctx.Done():
+		return "", context.Cause(ctx)
+	case <-limit.C:
+		return "", fmt.Errorf("%s is not ready after %v", name, readyLimit)
+	}
+}
+
+// forward copies lines, each behind the name of its process.
+func (s *supervisor) forward(name string, r io.Reader, see func(string)) {
+	lines := bufio.NewReader(r)
+	for {
+		line, err := lines.ReadString('\n')
+		if line = strings.TrimRight(line, "\r\n"); line != "" {
+			see(line)
+			s.say(name, line)
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+func (s *supervisor) say(name, line string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	fmt.Fprintf(s.out, "%-6s | %s\n", name, line) // nobody is left to tell when this fails
+}
+
+func (s *supervisor) reap(c *child, err error) {
+	s.mu.Lock()
+	expected := s.stopping
+	s.mu.Unlock()
+	if expected {
+		return
+	}
+	how := "ended with code 0"
+	if err != nil {
+		how = err.Error()
+	}
+	s.ended(fmt.Errorf("%s ended by itself (%s); its last lines are above", c.name, how))
+}
+
+// stopAll stops the children, the last started first, since the nodes need the
+// router's server to say goodbye. Nodes stop together. One that takes longer
+// than limit is killed, which is an error.
+func (s *supervisor) stopAll(limit time.Duration) error {
+	s.mu.Lock()
+	s.stopping = true
+	children := s.children
+	s.mu.Unlock()
+	if len(children) == 0 {
+		return nil
+	}
+	var failed []error
+	for _, batch := range [][]*child{children[1:], children[:1]} {
+		for _, c := range batch {
+			_ = c.cmd.Process.Signal(syscall.SIGTERM) // it may have ended already
+		}
+		deadline := time.NewTimer(limit)
+		for _, c := range batch {
+			select {
+			case <-c.done:
+				continue
+			case <-deadline.C:
+				deadline.Reset(0)
+			}
+			_ = c.cmd.Process.Kill() // as above
+			<-c.done
+			failed = append(failed, fmt.Errorf("%s did not stop within %v and was killed", c.name, limit))
+		}
+		deadline.Stop()
+	}
+	return errors.Join(failed...)
+}

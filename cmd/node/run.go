@@ -1,0 +1,140 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/apbus/apbus/bus"
+	"github.com/apbus/apbus/examples"
+	"github.com/apbus/apbus/executor"
+	"github.com/apbus/apbus/executor/acl"
+	"github.com/apbus/apbus/executor/approval"
+	"github.com/apbus/apbus/executor/registry"
+	"github.com/apbus/apbus/internal/settings"
+	"github.com/apbus/apbus/module"
+)
+
+// run hosts modules until ctx is done or somebody drains the node over the bus,
+// then finishes what it accepted.
+func run(ctx context.Context, spec settings.Spec) error {
+	cfg, res, err := parse(spec)
+	if err != nil || res.Done {
+		return err
+	}
+	log := res.Logger.With("node", cfg.ID)
+
+	mods, err := exampleModules(cfg)
+	if err != nil {
+		return err
+	}
+	if len(mods) == 0 {
+		log.Warn("the node hosts no modules; --examples gives it some")
+	}
+	reg := registry.New(registry.Options{Logger: log})
+	for _, m := range mods {
+		if err := reg.Register(m); err != nil {
+			return fmt.Errorf("register %s: %w", m.Descriptor().ID, err)
+		}
+	}
+	rulesSeen := stampOf(cfg.ACL)
+	rules, err := loadRules(cfg.ACL, log)
+	if err != nil {
+		return err
+	}
+
+	conns, err := bus.Connect(ctx, bus.Options{
+		Servers: cfg.NATS, Name: "apbus-node/" + cfg.ID, Creds: cfg.Creds, Logger: log,
+	})
+	if err != nil {
+		return interrupted(ctx, fmt.Errorf("connect to %s: %w", strings.Join(withoutSecrets(cfg.NATS), ", "), err))
+	}
+	defer conns.Close()
+	client, err := bus.NewClient(conns, bus.ClientOptions{Namespace: cfg.NS, Name: cfg.ID, Logger: log})
+	if err != nil {
+		return fmt.Errorf("start the client: %w", err)
+	}
+	defer client.Close()
+	x, err := newExecutor(reg, client, rules, log)
+	if err != nil {
+		return fmt.Errorf("make the executor: %w", err)
+	}
+	node, err := bus.NewNode(conns, x, bus.NodeOptions{
+		ID: cfg.ID, Namespace: cfg.NS, Version: spec.Version, MaxInFlight: cfg.MaxInFlight,
+		DrainGrace: max(cfg.DrainGrace, time.Millisecond), CallGrace: executor.DefaultGracePeriod, Logger: log,
+	})
+	if err != nil {
+		return fmt.Errorf("start node %s: %w", cfg.ID, err)
+	}
+
+	var wg sync.WaitGroup
+	life, stop := context.WithCancelCause(context.WithoutCancel(ctx))
+	if rules != nil {
+		wg.Go(func() { watchRules(life, rules, cfg.ACL, rulesSeen, log) })
+	}
+	fmt.Fprintf(out(spec.Stdout), "apbus-node: id=%s boot=%s nats=%s modules=%d\n",
+		node.ID(), node.Boot(), strings.Join(withoutSecrets(cfg.NATS), ","), len(mods))
+
+	select {
+	case <-ctx.Done():
+		log.Info("draining", "cause", context.Cause(ctx), "grace", cfg.DrainGrace)
+		if err := node.Drain(context.WithoutCancel(ctx)); err != nil {
+			log.Warn("calls were cut short by the end of the node", "cause", err)
+		}
+	case <-node.Drained():
+		log.Info("drained over the bus")
+	}
+	err = node.Close()
+	stop(errors.New("the node has stopped"))
+	wg.Wait()
+	log.Info("stopped")
+	return err
+}
+
+func exampleModules(cfg *config) ([]module.Module, error) {
+	if len(cfg.Examples) == 0 {
+		return nil, nil
+	}
+	mods, err := examples.Modules(examples.Options{
+		Node: cfg.ID, EffectLog: cfg.EffectLog, Groups: cfg.Examples.groups(),
+	})
+	if err != nil {
+		return nil, settings.Usagef("--examples: %w", err)
+	}
+	return mods, nil
+}
+
+// newExecutor makes the executor that owns this node's modules and reaches all
+// others through remote. Calls that need a person wait in memory until one
+// decides; they never run undecided.
+func newExecutor(reg *registry.Registry, remote executor.Remote, rules *acl.Policy, log *slog.Logger) (*executor.Executor, error) {
+	opts := []executor.Option{
+		executor.WithRemote(remote),
+		executor.WithLogger(log),
+		executor.WithApproval(approval.NewMemory(approval.MemoryOptions{Logger: log})),
+	}
+	if rules != nil {
+		opts = append(opts, executor.WithACL(rules))
+	}
+	return executor.New(reg, executor.Config{}, opts...)
+}
+
+func out(w io.Writer) io.Writer {
+	if w == nil {
+		return io.Discard
+	}
+	return w
+}
+
+// interrupted tells a signal during the start from a failure.
+func interrupted(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return fmt.Errorf("%w while starting", settings.ErrInterrupted)
+	}
+	return err
+}
