@@ -44,6 +44,10 @@ func (p *Pipeline) surface(step *StepError) *module.Error {
 	err := step.Err
 	if chain, ok := errors.AsType[*middleware.ChainError](err); ok {
 		err = chain.Original
+		if v, ok := errors.AsType[*middleware.PanicError](err); ok {
+			p.x.log.LogAttrs(p.ctx, levelError, "middleware panicked", p.attrs(
+				slog.String("middleware", v.Middleware), slog.String("hook", v.Hook), slog.String("stack", string(v.Stack)))...)
+		}
 	}
 	coded := module.AsError(err)
 	if coded == nil && p.ctx.Err() != nil && isContextError(err) {
