@@ -46,7 +46,8 @@ type NodeOptions struct {
 	ID string
 	// Namespace is "default" when empty.
 	Namespace string
-	// Version is the SemVer of the program, for the micro service; 0.0.0 when empty.
+	// Version is the version of the program, 0.0.0 when empty. The micro service
+	// shows one that is no SemVer as the build of 0.0.0.
 	Version string
 	// MaxInFlight is how many calls run at once; 256 when zero.
 	MaxInFlight int

@@ -22,7 +22,7 @@ func (n *Node) startMicro() error {
 		return n.subscribe(n.conns.Control, n.subjects.node(n.opts.ID, n.boot, verbDescribe), "", n.onDescribe)
 	}
 	service, err := micro.AddService(natsControl.nc, micro.Config{
-		Name: microName, Version: n.opts.Version, Description: "Apbus node " + n.opts.ID,
+		Name: microName, Version: semVer(n.opts.Version), Description: "Apbus node " + n.opts.ID,
 		Metadata: map[string]string{
 			"node": n.opts.ID, "boot": n.boot, "ns": n.subjects.ns, "protocol": strconv.Itoa(contextwire.ProtocolVersion),
 		},

@@ -2,9 +2,31 @@ package bus
 
 import (
 	"cmp"
+	"regexp"
 	"strconv"
 	"strings"
 )
+
+// semVerShape is what a micro service insists on.
+var semVerShape = regexp.MustCompile(`^(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-(0|[1-9]\d*|\d*[a-zA-Z-][0-9a-zA-Z-]*)(\.(0|[1-9]\d*|\d*[a-zA-Z-][0-9a-zA-Z-]*))*)?(\+[0-9a-zA-Z-]+(\.[0-9a-zA-Z-]+)*)?$`)
+
+// semVer makes a SemVer of any version: a tag loses its v, what is no SemVer,
+// such as the commit of an untagged build, becomes the build of 0.0.0.
+func semVer(version string) string {
+	if v := strings.TrimPrefix(version, "v"); semVerShape.MatchString(v) {
+		return v
+	}
+	build := strings.Map(func(r rune) rune {
+		if r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r == '-' {
+			return r
+		}
+		return '-'
+	}, version)
+	if build == "" {
+		return "0.0.0"
+	}
+	return "0.0.0+" + build
+}
 
 // majorOf returns the major version for the versioned subject, 0 when the
 // version has none.
