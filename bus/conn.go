@@ -34,7 +34,12 @@ type Conn interface {
 
 // Subscription is an interest that can be given up.
 type Subscription interface {
+	// Unsubscribe gives it up at once: messages that have arrived and were not
+	// handled yet are dropped.
 	Unsubscribe() error
+	// Drain takes nothing new and returns when what the server had already routed
+	// here is handled, or with the cause of ctx. Not for use in a handler.
+	Drain(ctx context.Context) error
 }
 
 // ErrNoResponders is what a request to a subject without listeners ends with.
@@ -72,11 +77,35 @@ func (c natsConn) Subscribe(subject, queue string, handler func(*nats.Msg)) (Sub
 	if err != nil {
 		return nil, fmt.Errorf("subscribe to %s: %w", subject, err)
 	}
-	return sub, nil
+	return natsSub{sub}, nil
+}
+
+type natsSub struct{ sub *nats.Subscription }
+
+func (s natsSub) Unsubscribe() error { return s.sub.Unsubscribe() }
+
+func (s natsSub) Drain(ctx context.Context) error {
+	if !s.sub.IsValid() {
+		return nil // given up already
+	}
+	handled := make(chan struct{})
+	s.sub.SetClosedHandler(func(string) { close(handled) }) // called once
+	if err := s.sub.Drain(); err != nil {
+		return fmt.Errorf("drain %s: %w", s.sub.Subject, err)
+	}
+	select {
+	case <-handled:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 }
 
 func (c natsConn) Request(ctx context.Context, m *nats.Msg) (*nats.Msg, error) {
 	reply, err := c.nc.RequestMsgWithContext(ctx, m)
+	if err != nil && ctx.Err() != nil && errors.Is(err, ctx.Err()) {
+		return nil, context.Cause(ctx) // the library returns ctx.Err()
+	}
 	if err != nil {
 		return nil, c.translate(m.Subject, err)
 	}
