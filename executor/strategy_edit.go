@@ -105,8 +105,23 @@ func (s *Strategy) swap(missing module.Code, name string, step *Step) error {
 		return module.Errorf(module.CodeStepNotReplaceable, "step %q cannot be replaced", name)
 	}
 	steps := slices.Clone(s.steps)
-	steps[i] = step
+	steps[i] = step.inPlaceOf(s.steps[i])
 	return s.replaceAll(steps)
+}
+
+// inPlaceOf returns a copy of s that takes over what belongs to the position:
+// whether it may be removed and replaced, and what the steps around it rely on
+// unless s says so itself.
+func (s *Step) inPlaceOf(old *Step) *Step {
+	if s == nil {
+		return nil
+	}
+	c := *s
+	c.Removable, c.Replaceable = old.Removable, old.Replaceable
+	if c.Requires == nil && c.Provides == nil {
+		c.Requires, c.Provides = old.Requires, old.Provides
+	}
+	return &c
 }
 
 func stepNotFound(code module.Code, name string) error {

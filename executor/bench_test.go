@@ -1,0 +1,105 @@
+package executor_test
+
+import (
+	"context"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/apbus/apbus/executor"
+	"github.com/apbus/apbus/executor/acl"
+	"github.com/apbus/apbus/executor/registry"
+	"github.com/apbus/apbus/module"
+)
+
+type addIn struct {
+	A float64 `json:"a"`
+	B float64 `json:"b"`
+}
+
+type addOut struct {
+	Sum float64 `json:"sum"`
+}
+
+func add() *module.Func {
+	return module.New("math.add", "Add two numbers",
+		func(_ context.Context, in addIn) (addOut, error) { return addOut{in.A + in.B}, nil },
+		module.WithAnnotations(module.Annotations{Readonly: true, Idempotent: true}))
+}
+
+func benchExecutor(b *testing.B, cfg executor.Config, opts ...executor.Option) (*executor.Executor, *registry.Entry) {
+	b.Helper()
+	reg := registry.New(registry.Options{})
+	if err := reg.Register(add()); err != nil {
+		b.Fatal(err)
+	}
+	quiet := slog.New(slog.DiscardHandler)
+	x, err := executor.New(reg, cfg, append([]executor.Option{executor.WithLogger(quiet)}, opts...)...)
+	if err != nil {
+		b.Fatal(err)
+	}
+	e, _ := reg.Get("math.add")
+	return x, e
+}
+
+// BenchmarkCall compares a governed call with what it cannot do without: running
+// the module and validating its inputs and output.
+func BenchmarkCall(b *testing.B) {
+	in := map[string]any{"a": 1.5, "b": 2.5}
+	call := func(x *executor.Executor) func(*testing.B) {
+		return func(b *testing.B) {
+			ctx := context.Background()
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := x.Call(ctx, "math.add", in); err != nil {
+					b.Fatal(err)
+				}
+			}
+		}
+	}
+	unlimited := executor.Config{DefaultTimeout: new(time.Duration(0)), GlobalTimeout: new(time.Duration(0))}
+	standard, entry := benchExecutor(b, executor.Config{})
+	b.Run("module", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			if _, err := entry.Module.Execute(context.Background(), in); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("validations", func(b *testing.B) {
+		out := map[string]any{"sum": 4.0}
+		b.ReportAllocs()
+		for b.Loop() {
+			if entry.Input.Validate(in) != nil || entry.Output.Validate(out) != nil {
+				b.Fatal("invalid")
+			}
+		}
+	})
+	b.Run("standard", call(standard))
+	policy, err := acl.New([]acl.Rule{{Callers: []string{"*"}, Targets: []string{"math.*"}, Effect: acl.Allow}}, acl.Options{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	x, _ := benchExecutor(b, executor.Config{}, executor.WithACL(policy))
+	b.Run("standard+acl", call(x))
+	x, _ = benchExecutor(b, unlimited)
+	b.Run("standard unlimited", call(x))
+	x, _ = benchExecutor(b, executor.Config{}, executor.WithStrategy(executor.Minimal()))
+	b.Run("minimal", call(x))
+	x, _ = benchExecutor(b, unlimited, executor.WithStrategy(executor.Minimal()))
+	b.Run("minimal unlimited", call(x))
+}
+
+func BenchmarkCallParallel(b *testing.B) {
+	x, _ := benchExecutor(b, executor.Config{})
+	in := map[string]any{"a": 1.5, "b": 2.5}
+	b.ReportAllocs()
+	b.RunParallel(func(pb *testing.PB) {
+		for pb.Next() {
+			if _, err := x.Call(context.Background(), "math.add", in); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+}
