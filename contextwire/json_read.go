@@ -338,9 +338,13 @@ func (b *jsonBuild) number() any {
 	}
 	first := i
 	i = b.digits(i)
-	if i == first || (b.body[first] == '0' && i > first+1) {
+	if i == first {
 		b.pos = i
 		b.syntax()
+		return nil
+	}
+	if b.body[first] == '0' && i > first+1 {
+		b.fail("syntax", "number has a leading zero")
 		return nil
 	}
 	whole := true
