@@ -29,14 +29,18 @@ func Call(ctx context.Context, id string, in any, opts ...CallOption) (map[strin
 	return c.executor.Call(ctx, id, inputs, opts...)
 }
 
-// CallAs is [Call] with a typed output.
+// CallAs is [Call] with a typed output. An output that does not fit Out is
+// MODULE_EXECUTE_ERROR: it is not the fault of the inputs.
 func CallAs[Out any](ctx context.Context, id string, in any, opts ...CallOption) (Out, error) {
-	var out Out
+	var out, none Out
 	m, err := Call(ctx, id, in, opts...)
 	if err != nil {
-		return out, err
+		return none, err
 	}
-	return out, FromMap(m, &out)
+	if err := FromMap(m, &out); err != nil {
+		return none, Errorf(CodeModuleExecuteError, "the output of %s is not as expected: %w", quoteID(id), err)
+	}
+	return out, nil
 }
 
 // CallOptions are the overrides of one call; see the CallX functions.
@@ -91,9 +95,11 @@ type ProgressReport struct {
 }
 
 // Progress tells whoever waits for the call how far it is. It never blocks on a
-// slow reader and does nothing when nobody listens.
+// slow reader and does nothing when nobody listens, or when done or total is not a
+// finite number.
 func Progress(ctx context.Context, done, total float64, note string) {
-	if c := FromContext(ctx); c != nil && c.progress != nil {
+	finite := done-done == 0 && total-total == 0
+	if c := FromContext(ctx); c != nil && c.progress != nil && finite {
 		c.progress(ProgressReport{Done: done, Total: total, Note: note})
 	}
 }

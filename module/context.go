@@ -4,6 +4,8 @@ import (
 	"context"
 	"log/slog"
 	"slices"
+	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/apbus/apbus/cancel"
@@ -30,7 +32,7 @@ type Context struct {
 	call     CallInfo
 	progress func(ProgressReport)
 
-	redacted redactedViews
+	redactedInputs, redactedOutput atomic.Pointer[redactedView]
 }
 
 // ContextOptions are the six inputs of a new Context, no more (core-executor
@@ -65,7 +67,7 @@ func NewContext(o ContextOptions) *Context {
 				c.data.Set(DataTraceFlags, tp.Flags)
 			}
 			if len(tp.State) > 0 {
-				c.data.Set(DataTraceState, tp.State)
+				c.data.Set(DataTraceState, slices.Clone(tp.State))
 			}
 		} else {
 			slog.Default().Warn("trace parent is malformed, using a fresh trace id")
@@ -91,8 +93,14 @@ type ContextWire struct {
 // RestoreContext rebuilds a Context from its wire part, as after a hop or from
 // a stored task. Executor, token, services and deadline are empty: the
 // receiving executor binds itself, makes a fresh token and recomputes the
-// deadline. It takes over w's maps and slices. The trace ID is kept as it is.
+// deadline. It takes over w's maps and slices, without the data keys that start
+// with "_", which nobody may send. The trace ID is kept as it is.
 func RestoreContext(w ContextWire) *Context {
+	for k := range w.Data {
+		if strings.HasPrefix(k, localPrefix) {
+			delete(w.Data, k)
+		}
+	}
 	c := &Context{
 		traceID: w.TraceID, callerID: w.CallerID, chain: w.CallChain,
 		identity: w.Identity, data: &Data{values: w.Data},

@@ -65,12 +65,15 @@ func (d *Data) All() map[string]any {
 func (d *Data) Public() map[string]any {
 	out := d.All()
 	for k := range out {
-		if strings.HasPrefix(k, "_") {
+		if strings.HasPrefix(k, localPrefix) {
 			delete(out, k)
 		}
 	}
 	return out
 }
+
+// localPrefix begins the keys that stay in the process.
+const localPrefix = "_"
 
 // Keys that the framework keeps in [Data].
 const (

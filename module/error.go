@@ -41,15 +41,19 @@ type Error struct {
 }
 
 // Errorf makes an error with the code's defaults. A %w verb keeps its operand
-// as the cause.
+// as the cause; several are joined.
 func Errorf(code Code, format string, args ...any) *Error {
 	wrapped := fmt.Errorf(format, args...)
 	info := code.Info()
-	return &Error{
+	e := &Error{
 		Code: code, Message: wrapped.Error(), Timestamp: time.Now().UTC(),
 		Retryable: info.Retryable, UserFixable: info.UserFixable,
 		cause: errors.Unwrap(wrapped),
 	}
+	if several, ok := wrapped.(interface{ Unwrap() []error }); ok {
+		e.cause = errors.Join(several.Unwrap()...)
+	}
+	return e
 }
 
 // Wrap makes an error with a message of its own over a cause that the message
@@ -69,8 +73,8 @@ func (e *Error) Unwrap() error { return e.cause }
 // Is reports whether target is an *Error of the same code without a message,
 // as in errors.Is(err, &module.Error{Code: module.CodeACLDenied}).
 func (e *Error) Is(target error) bool {
-	t, ok := target.(*Error) //nolint:errorlint // Is must look at target itself, errors.Is walks the chain
-	return ok && t.Message == "" && t.Code == e.Code
+	t, ok := target.(*Error) // target itself: errors.Is walks the chain
+	return ok && t != nil && t.Message == "" && t.Code == e.Code
 }
 
 // CauseText returns the cause's message, also for an error that came over the
@@ -82,15 +86,17 @@ func (e *Error) CauseText() string {
 	return e.causeText
 }
 
+// clone shares nothing that either side may write; the values under Details are
+// shared.
 func (e *Error) clone() *Error {
 	c := *e
+	c.Details, c.CallChain = maps.Clone(e.Details), slices.Clone(e.CallChain)
 	return &c
 }
 
 // WithDetail returns a copy with one more detail.
 func (e *Error) WithDetail(key string, value any) *Error {
 	c := e.clone()
-	c.Details = maps.Clone(e.Details)
 	if c.Details == nil {
 		c.Details = map[string]any{}
 	}
@@ -98,10 +104,11 @@ func (e *Error) WithDetail(key string, value any) *Error {
 	return c
 }
 
-// WithDetails returns a copy whose details are those given, replacing earlier ones.
+// WithDetails returns a copy whose details are a copy of those given, replacing
+// earlier ones.
 func (e *Error) WithDetails(details map[string]any) *Error {
 	c := e.clone()
-	c.Details = details
+	c.Details = maps.Clone(details)
 	return c
 }
 
@@ -134,6 +141,27 @@ func (e *Error) WithRetryable(t Tri) *Error {
 	return c
 }
 
+// WithUserFixable returns a copy with an explicit answer, Unset included.
+func (e *Error) WithUserFixable(t Tri) *Error {
+	c := e.clone()
+	c.UserFixable = t
+	return c
+}
+
+// WithGuidance returns a copy that tells the calling model what to do.
+func (e *Error) WithGuidance(text string) *Error {
+	c := e.clone()
+	c.AIGuidance = text
+	return c
+}
+
+// WithSuggestion returns a copy that tells a person what to do.
+func (e *Error) WithSuggestion(text string) *Error {
+	c := e.clone()
+	c.Suggestion = text
+	return c
+}
+
 // NotExecuted returns a copy that says the module was certainly not started.
 func (e *Error) NotExecuted() *Error {
 	c := e.clone()
@@ -141,53 +169,62 @@ func (e *Error) NotExecuted() *Error {
 	return c
 }
 
-// At returns a copy that carries where it happened, for each part that was
-// still unknown. The chain is copied.
+// At returns a copy that carries where it happened, for each part that was still
+// unknown; when nothing was, it returns e itself. The chain is copied. An error
+// made without [Errorf] gets its timestamp here.
 func (e *Error) At(c *Context, moduleID string) *Error {
-	needsTrace := e.TraceID == "" && c != nil
-	if !needsTrace && e.ModuleID != "" {
+	needsModule := e.ModuleID == "" && moduleID != ""
+	needsTrace := c != nil && e.TraceID == "" && c.traceID != ""
+	needsChain := c != nil && e.CallChain == nil && len(c.chain) > 0
+	if !needsModule && !needsTrace && !needsChain && !e.Timestamp.IsZero() {
 		return e
 	}
 	out := e.clone()
-	if out.ModuleID == "" {
+	if needsModule {
 		out.ModuleID = moduleID
 	}
 	if needsTrace {
-		out.TraceID = c.TraceID()
-		if out.CallChain == nil {
-			out.CallChain = slices.Clone(c.chain)
-		}
+		out.TraceID = c.traceID
+	}
+	if needsChain {
+		out.CallChain = slices.Clone(c.chain)
+	}
+	if out.Timestamp.IsZero() {
+		out.Timestamp = time.Now().UTC()
 	}
 	return out
 }
 
-// Propagate turns any error of a module or middleware into an *Error that
-// knows where it happened (algorithm A11): a coded error keeps its code, a
-// deadline becomes MODULE_TIMEOUT, everything else MODULE_EXECUTE_ERROR with
-// the original as cause.
+// Propagate turns any error of a module or middleware into an *Error that knows
+// where it happened (algorithm A11): a coded error anywhere in err's chain keeps
+// its code, a deadline becomes MODULE_TIMEOUT, everything else
+// MODULE_EXECUTE_ERROR with the original as cause. A nil err gives nil.
 func Propagate(err error, moduleID string, c *Context) *Error {
 	if err == nil {
 		return nil
 	}
-	var coded *Error
-	if errors.As(err, &coded) {
+	if coded := AsError(err); coded != nil {
 		return coded.At(c, moduleID)
 	}
 	code := CodeModuleExecuteError
 	if errors.Is(err, context.DeadlineExceeded) {
 		code = CodeModuleTimeout
 	}
-	e := Errorf(code, "module %s failed: %w", moduleID, err)
+	what := "the call"
+	if moduleID != "" {
+		what = "module " + moduleID
+	}
+	e := Errorf(code, "%s failed: %w", what, err)
+	if moduleID != "" {
+		e.Details = map[string]any{"module_id": moduleID}
+	}
 	return e.At(c, moduleID)
 }
 
 // AsError finds the coded error in err's chain. It returns nil when there is none.
 func AsError(err error) *Error {
-	var coded *Error
-	if errors.As(err, &coded) {
-		return coded
-	}
-	return nil
+	coded, _ := errors.AsType[*Error](err)
+	return coded
 }
 
 // CodeOf returns the code of err: its own, GENERAL_INTERNAL_ERROR for an error
@@ -206,15 +243,14 @@ func CodeOf(err error) Code {
 const timestampLayout = "2006-01-02T15:04:05.000Z"
 
 // Map returns the sparse wire form: keys without a value are absent, never null
-// (protocol §8.1).
+// (protocol §8.1). Changing the map and its details leaves e alone.
 func (e *Error) Map() map[string]any {
-	m := map[string]any{
-		"code":      string(e.Code),
-		"message":   e.Message,
-		"timestamp": e.Timestamp.UTC().Format(timestampLayout),
+	m := map[string]any{"code": string(e.Code), "message": e.Message}
+	if !e.Timestamp.IsZero() {
+		m["timestamp"] = e.Timestamp.UTC().Format(timestampLayout)
 	}
 	if len(e.Details) > 0 {
-		m["details"] = e.Details
+		m["details"] = maps.Clone(e.Details)
 	}
 	if text := e.CauseText(); text != "" {
 		m["cause"] = text
@@ -261,7 +297,9 @@ func ErrorFromMap(m map[string]any) (e *Error, ok bool) {
 		AIGuidance: text("ai_guidance"), Suggestion: text("suggestion"),
 		Remote: true, causeText: text("cause"),
 	}
-	e.Details, _ = m["details"].(map[string]any)
+	if details, _ := m["details"].(map[string]any); len(details) > 0 {
+		e.Details = details
+	}
 	if at, err := time.Parse(time.RFC3339Nano, text("timestamp")); err == nil {
 		e.Timestamp = at.UTC()
 	}

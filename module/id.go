@@ -1,6 +1,9 @@
 package module
 
-import "strings"
+import (
+	"strings"
+	"unicode"
+)
 
 // MaxIDLength is the longest module ID, in characters (protocol §2.7).
 const MaxIDLength = 192
@@ -15,7 +18,7 @@ func ValidateID(id string) error {
 	case id == "":
 		return Errorf(CodeInvalidModuleID, "module id is empty")
 	case len(id) > MaxIDLength:
-		return Errorf(CodeInvalidModuleID, "module id has %d characters, limit %d", len(id), MaxIDLength)
+		return Errorf(CodeInvalidModuleID, "module id has %d bytes, limit %d", len(id), MaxIDLength)
 	case !wellFormedID(id):
 		return Errorf(CodeInvalidModuleID, "module id %s is malformed: want dot-separated segments of [a-z][a-z0-9_]*", quoteID(id))
 	}
@@ -59,7 +62,7 @@ func quoteID(id string) string {
 			b.WriteString("…")
 			break
 		}
-		if r < 0x20 || r == 0x7f || r == '"' {
+		if !unicode.IsPrint(r) || r == '"' {
 			r = '·'
 		}
 		b.WriteRune(r)

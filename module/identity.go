@@ -1,12 +1,14 @@
 package module
 
 import (
+	"log/slog"
 	"maps"
 	"reflect"
 	"slices"
 )
 
-// Identity is who a call acts for (protocol §5.7). It is immutable. A nil
+// Identity is who a call acts for (protocol §5.7). It is immutable: what goes in
+// and what comes out are copies, nested lists and maps included. A nil
 // *Identity means nobody said; it stays nil on every hop (decision D-103).
 type Identity struct {
 	id    string
@@ -16,12 +18,24 @@ type Identity struct {
 }
 
 // NewIdentity copies its arguments. An empty typ is "user"; other well-known
-// types are service, agent, api_key, system and ai.
+// types are service, agent, api_key, system and ai. Attributes are brought into
+// the JSON data model, so that an identity stays equal to itself across a hop; one
+// without a JSON form is left out with a WARN.
 func NewIdentity(id, typ string, roles []string, attrs map[string]any) *Identity {
 	if typ == "" {
 		typ = "user"
 	}
-	return &Identity{id: id, typ: typ, roles: slices.Clone(roles), attrs: maps.Clone(attrs)}
+	i := &Identity{id: id, typ: typ, roles: slices.Clone(roles), attrs: maps.Clone(attrs)}
+	for k, v := range i.attrs {
+		normal, err := Normalize(v)
+		if err != nil {
+			slog.Default().Warn("identity attribute has no JSON form, left out", slog.String("attribute", k))
+			delete(i.attrs, k)
+			continue
+		}
+		i.attrs[k] = copyValue(normal)
+	}
+	return i
 }
 
 // ID returns the identity's ID.
@@ -37,10 +51,33 @@ func (i *Identity) Roles() []string { return slices.Clone(i.roles) }
 func (i *Identity) HasRole(role string) bool { return slices.Contains(i.roles, role) }
 
 // Attrs returns a copy of the attributes.
-func (i *Identity) Attrs() map[string]any { return maps.Clone(i.attrs) }
+func (i *Identity) Attrs() map[string]any { return copyMap(i.attrs) }
 
 // Attr returns one attribute, nil when it is absent.
-func (i *Identity) Attr(name string) any { return i.attrs[name] }
+func (i *Identity) Attr(name string) any { return copyValue(i.attrs[name]) }
+
+func copyMap(m map[string]any) map[string]any {
+	out := maps.Clone(m)
+	for k, v := range out {
+		out[k] = copyValue(v)
+	}
+	return out
+}
+
+// copyValue copies a value of the JSON data model.
+func copyValue(v any) any {
+	switch x := v.(type) {
+	case map[string]any:
+		return copyMap(x)
+	case []any:
+		out := make([]any, len(x))
+		for i, e := range x {
+			out[i] = copyValue(e)
+		}
+		return out
+	}
+	return v
+}
 
 // Equal compares by value; two nil identities are equal.
 func (i *Identity) Equal(o *Identity) bool {
@@ -61,7 +98,7 @@ func (i *Identity) Map() map[string]any {
 	for k, r := range i.roles {
 		roles[k] = r
 	}
-	attrs := maps.Clone(i.attrs)
+	attrs := i.Attrs()
 	if attrs == nil {
 		attrs = map[string]any{}
 	}

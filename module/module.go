@@ -2,6 +2,7 @@ package module
 
 import (
 	"context"
+	"math"
 	"time"
 
 	"github.com/apbus/apbus/schema"
@@ -21,11 +22,15 @@ type Module interface {
 
 // Loader is called once before the module becomes visible; its error stops the
 // registration.
-type Loader interface{ OnLoad(ctx context.Context) error }
+type Loader interface {
+	OnLoad(ctx context.Context) error
+}
 
 // Unloader is called once after the module became invisible and its calls have
 // ended or run out of time.
-type Unloader interface{ OnUnload(ctx context.Context) error }
+type Unloader interface {
+	OnUnload(ctx context.Context) error
+}
 
 // Checker is a module that may know at registration that it cannot work, such
 // as a typed module whose Go types have no schema.
@@ -47,7 +52,7 @@ type Descriptor struct {
 	Metadata                  map[string]any
 	// Timeout is the module's own limit: nil means the executor's default, zero
 	// none, negative is refused at the call with GENERAL_INVALID_INPUT. On the
-	// wire it is resources.timeout in milliseconds.
+	// wire it is resources.timeout in milliseconds, rounded away from zero.
 	Timeout *time.Duration
 }
 
@@ -94,9 +99,21 @@ func (d Descriptor) Map() map[string]any {
 		"name": nullable(d.Name), "documentation": nullable(d.Documentation),
 	}
 	if d.Timeout != nil {
-		m["resources"] = map[string]any{"timeout": d.Timeout.Milliseconds()}
+		m["resources"] = map[string]any{"timeout": wireTimeout(*d.Timeout)}
 	}
 	return m
+}
+
+// wireTimeout is d in milliseconds, away from zero, which means no limit.
+func wireTimeout(d time.Duration) int64 {
+	ms := d.Milliseconds()
+	switch rest := d % time.Millisecond; {
+	case rest > 0:
+		ms++
+	case rest < 0:
+		ms--
+	}
+	return ms
 }
 
 func orEmpty(m map[string]any) map[string]any {
@@ -114,7 +131,8 @@ func nullable(s string) any {
 }
 
 // Hash identifies the descriptor by content: lower-case hex SHA-256 of its
-// canonical JSON.
+// canonical JSON, the same on both sides of a hop; "" when something in it has no
+// JSON form.
 func (d Descriptor) Hash() string { return schema.ContentHash(d.Map()) }
 
 // DescriptorFromMap reads the wire form. An ill-formed ID is refused with
@@ -132,8 +150,9 @@ func DescriptorFromMap(m map[string]any) (Descriptor, error) {
 	if err := ValidateID(d.ID); err != nil {
 		return Descriptor{}, err
 	}
-	if ms, ok := object("resources")["timeout"].(int64); ok {
-		t := time.Duration(ms) * time.Millisecond
+	if ms, ok := wholeNumber(object("resources")["timeout"]); ok {
+		const most = math.MaxInt64 / int64(time.Millisecond)
+		t := time.Duration(min(max(ms, -most), most)) * time.Millisecond
 		d.Timeout = &t
 	}
 	list, _ := m["examples"].([]any)

@@ -2,6 +2,7 @@ package module
 
 import (
 	"context"
+	"maps"
 	"strings"
 )
 
@@ -48,20 +49,20 @@ func (c Change) Validate() error {
 
 // Map returns the wire form.
 func (c Change) Map() map[string]any {
-	m := map[string]any{"action": c.Action, "target": c.Target, "summary": c.Summary}
+	m := make(map[string]any, len(c.Extra)+5)
+	maps.Copy(m, c.Extra)
+	m["action"], m["target"], m["summary"] = c.Action, c.Target, c.Summary
 	if c.Before.Set {
 		m["before"] = c.Before.Value
 	}
 	if c.After.Set {
 		m["after"] = c.After.Value
 	}
-	for k, v := range c.Extra {
-		m[k] = v
-	}
 	return m
 }
 
-// ChangeFromMap reads the wire form and validates it.
+// ChangeFromMap reads the wire form and validates it; what is wrong is
+// GENERAL_INVALID_INPUT.
 func ChangeFromMap(m map[string]any) (Change, error) {
 	var c Change
 	for k, v := range m {
@@ -90,12 +91,50 @@ func ChangeFromMap(m map[string]any) (Change, error) {
 			c.Extra[k] = v
 		}
 	}
-	return c, c.Validate()
+	if err := c.Validate(); err != nil {
+		return Change{}, err
+	}
+	return c, nil
 }
 
 // PreviewResult is a module's prediction, in order.
 type PreviewResult struct {
 	Changes []Change
+}
+
+// Map returns the wire form, nil for a nil result.
+func (r *PreviewResult) Map() map[string]any {
+	if r == nil {
+		return nil
+	}
+	changes := make([]any, len(r.Changes))
+	for i, c := range r.Changes {
+		changes[i] = c.Map()
+	}
+	return map[string]any{"changes": changes}
+}
+
+// PreviewFromMap reads the wire form and validates every change; nil gives nil.
+func PreviewFromMap(m map[string]any) (*PreviewResult, error) {
+	if m == nil {
+		return nil, nil
+	}
+	list, ok := m["changes"].([]any)
+	if !ok {
+		return nil, Errorf(CodeInvalidInput, "preview changes is not a list")
+	}
+	r := &PreviewResult{Changes: make([]Change, len(list))}
+	for i, item := range list {
+		cm, ok := item.(map[string]any)
+		if !ok {
+			return nil, Errorf(CodeInvalidInput, "preview change %d is not a map", i)
+		}
+		var err error
+		if r.Changes[i], err = ChangeFromMap(cm); err != nil {
+			return nil, err
+		}
+	}
+	return r, nil
 }
 
 // Previewer is a module that can say what a call would change, without side
@@ -107,112 +146,4 @@ type Previewer interface {
 // Preflighter is a module that can warn before it is called.
 type Preflighter interface {
 	Preflight(ctx context.Context, inputs map[string]any) ([]string, error)
-}
-
-// PreflightCheck is one recorded check of a validation (protocol §12.8).
-type PreflightCheck struct {
-	Check    string
-	Passed   bool
-	Error    *Error
-	Warnings []string
-}
-
-// PreflightResult is what validating a call without running it found.
-type PreflightResult struct {
-	Valid            bool
-	Checks           []PreflightCheck
-	RequiresApproval bool
-	PredictedChanges []Change
-}
-
-// Errors lists the errors of the failed checks.
-func (r *PreflightResult) Errors() []*Error {
-	var out []*Error
-	for _, c := range r.Checks {
-		if !c.Passed && c.Error != nil {
-			out = append(out, c.Error)
-		}
-	}
-	return out
-}
-
-// Warnings lists the warnings of all checks.
-func (r *PreflightResult) Warnings() []string {
-	var out []string
-	for _, c := range r.Checks {
-		out = append(out, c.Warnings...)
-	}
-	return out
-}
-
-// Map returns the wire form; lists are never null.
-func (r *PreflightResult) Map() map[string]any {
-	checks, errs, changes := []any{}, []any{}, []any{}
-	for _, c := range r.Checks {
-		warnings := []any{}
-		for _, w := range c.Warnings {
-			warnings = append(warnings, w)
-		}
-		m := map[string]any{"check": c.Check, "passed": c.Passed, "error": nil, "warnings": warnings}
-		if c.Error != nil {
-			em := c.Error.Map()
-			m["error"] = em
-			if !c.Passed {
-				errs = append(errs, em)
-			}
-		}
-		checks = append(checks, m)
-	}
-	for _, c := range r.PredictedChanges {
-		changes = append(changes, c.Map())
-	}
-	return map[string]any{
-		"valid": r.Valid, "checks": checks, "requires_approval": r.RequiresApproval,
-		"predicted_changes": changes, "errors": errs,
-	}
-}
-
-// PreflightFromMap reads the wire form. A predicted change that is invalid is
-// refused with BUS_BAD_MESSAGE, as is anything of the wrong shape.
-func PreflightFromMap(m map[string]any) (*PreflightResult, error) {
-	bad := func(what string) error { return Errorf(CodeBusBadMessage, "preflight result: %s", what) }
-	valid, ok := m["valid"].(bool)
-	if !ok {
-		return nil, bad("valid is not a boolean")
-	}
-	r := &PreflightResult{Valid: valid, PredictedChanges: []Change{}}
-	r.RequiresApproval, _ = m["requires_approval"].(bool)
-	checks, ok := m["checks"].([]any)
-	if !ok {
-		return nil, bad("checks is not a list")
-	}
-	for _, item := range checks {
-		cm, ok := item.(map[string]any)
-		if !ok {
-			return nil, bad("a check is not a map")
-		}
-		var c PreflightCheck
-		c.Check, _ = cm["check"].(string)
-		c.Passed, _ = cm["passed"].(bool)
-		c.Warnings = stringList(cm["warnings"])
-		if em, ok := cm["error"].(map[string]any); ok {
-			if c.Error, ok = ErrorFromMap(em); !ok {
-				return nil, bad("a check's error has no code")
-			}
-		}
-		r.Checks = append(r.Checks, c)
-	}
-	changes, _ := m["predicted_changes"].([]any)
-	for _, item := range changes {
-		cm, ok := item.(map[string]any)
-		if !ok {
-			return nil, bad("a predicted change is not a map")
-		}
-		c, err := ChangeFromMap(cm)
-		if err != nil {
-			return nil, bad("a predicted change is invalid")
-		}
-		r.PredictedChanges = append(r.PredictedChanges, c)
-	}
-	return r, nil
 }

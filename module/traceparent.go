@@ -4,6 +4,8 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 )
 
@@ -52,8 +54,39 @@ func isHex(s string, n int) bool {
 	return true
 }
 
+// TraceParentFromHeaders finds the traceparent and tracestate headers, whatever
+// the case of their names, and reads them as [ParseTraceParent] does. Several
+// tracestate headers are one list; several traceparent headers are none.
+func TraceParentFromHeaders(headers map[string][]string) *TraceParent {
+	var parents, states []string
+	for _, name := range slices.Sorted(maps.Keys(headers)) {
+		switch {
+		case strings.EqualFold(name, "traceparent"):
+			parents = append(parents, headers[name]...)
+		case strings.EqualFold(name, "tracestate"):
+			states = append(states, headers[name]...)
+		}
+	}
+	if len(parents) != 1 {
+		return nil
+	}
+	return ParseTraceParent(parents[0], strings.Join(states, ","))
+}
+
+// WithParentID returns a copy under another parent span. An id that is not 16
+// lower-case hex digits is INVALID_PARENT_ID.
+func (tp *TraceParent) WithParentID(id string) (*TraceParent, error) {
+	if !isHex(id, 16) {
+		return nil, Errorf(CodeInvalidParentID, "parent id is not 16 lower-case hex digits")
+	}
+	c := *tp
+	c.ParentID, c.State = id, slices.Clone(tp.State)
+	return &c, nil
+}
+
 // ParseTraceParent reads the traceparent and tracestate headers. It returns nil
-// when traceparent is absent or not usable; a bad tracestate member is dropped.
+// when traceparent is absent or not usable. Of tracestate the first 32 members
+// count, in order; one without "=" or with anything but printable ASCII is dropped.
 func ParseTraceParent(traceparent, tracestate string) *TraceParent {
 	parts := strings.Split(strings.TrimSpace(traceparent), "-")
 	if len(parts) < 4 || !isHex(parts[0], 2) || parts[0] == "ff" || (parts[0] == "00" && len(parts) != 4) {
@@ -66,7 +99,7 @@ func ParseTraceParent(traceparent, tracestate string) *TraceParent {
 	tp := &TraceParent{Version: parts[0], TraceID: parts[1], ParentID: parts[2], Flags: parts[3]}
 	for member := range strings.SplitSeq(tracestate, ",") {
 		key, value, ok := strings.Cut(strings.TrimSpace(member), "=")
-		if !ok || key == "" {
+		if !ok || key == "" || !printable(key) || !printable(value) {
 			continue
 		}
 		tp.State = append(tp.State, TraceState{key, value})
@@ -75,6 +108,15 @@ func ParseTraceParent(traceparent, tracestate string) *TraceParent {
 		}
 	}
 	return tp
+}
+
+func printable(s string) bool {
+	for i := range len(s) {
+		if s[i] < ' ' || s[i] > '~' {
+			return false
+		}
+	}
+	return true
 }
 
 // Header renders the traceparent header.
@@ -89,10 +131,11 @@ func (tp *TraceParent) Header() string {
 	return version + "-" + tp.TraceID + "-" + tp.ParentID + "-" + flags
 }
 
-// StateHeader renders the tracestate header, "" when there is none.
+// StateHeader renders the tracestate header, at most 32 members of it; "" when
+// there is none.
 func (tp *TraceParent) StateHeader() string {
 	var b strings.Builder
-	for i, m := range tp.State {
+	for i, m := range tp.State[:min(len(tp.State), maxTraceState)] {
 		if i > 0 {
 			b.WriteByte(',')
 		}

@@ -2,6 +2,8 @@ package module
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"reflect"
 	"time"
 
@@ -15,7 +17,6 @@ type Func struct {
 	preview   func(ctx context.Context, inputs map[string]any) (*PreviewResult, error)
 	preflight func(ctx context.Context, inputs map[string]any) ([]string, error)
 	err       error
-	in        *decoder
 }
 
 var (
@@ -29,57 +30,94 @@ var (
 type Option func(*Func)
 
 // New makes a module from a function. The schemas are inferred from In and Out
-// (json tags name the properties; schema.For says what else is read), unless an
-// option gives them. In and Out are structs or map[string]any. A type without a
-// schema is reported when the module is registered.
+// (json tags name the properties; [schema.Of] says what else is read), unless an
+// option gives them. In and Out are structs, maps with string keys, pointers to
+// them, or any. The types are studied once, here; a call then moves values between
+// map and struct directly. Maps and members of type any hold the very values of
+// the call's inputs, which must not be modified. A nil pointer or map as output
+// means that the function returned nothing, which is MODULE_EXECUTE_ERROR.
+//
+// New does not fail: a nil fn (BINDING_NOT_CALLABLE) and a type that is no object
+// or has no schema (FUNC_MISSING_TYPE_HINT for In, FUNC_MISSING_RETURN_TYPE for
+// Out) are reported by [Func.Check], when the module is registered.
 func New[In, Out any](id, description string, fn func(ctx context.Context, in In) (Out, error), opts ...Option) *Func {
-	f := &Func{desc: Descriptor{ID: id, Description: description}, in: newDecoder()}
+	f := &Func{desc: Descriptor{ID: id, Description: description}}
+	in, out := bind[In](), bind[Out]()
 	f.exec = func(ctx context.Context, inputs map[string]any) (map[string]any, error) {
-		var in In
-		if err := f.in.decode(inputs, reflect.ValueOf(&in).Elem(), ""); err != nil {
-			return nil, err
-		}
-		out, err := fn(ctx, in)
+		v, err := in.decode(inputs)
 		if err != nil {
 			return nil, err
 		}
-		return outputMap(out)
+		result, err := fn(ctx, v)
+		if err != nil {
+			return nil, err
+		}
+		return out.encode(&result)
 	}
-	f.in.prepare(reflect.TypeFor[In]())
 	for _, o := range opts {
 		o(f)
 	}
-	if f.desc.InputSchema == nil {
-		f.desc.InputSchema = inferred[In](f)
+	if fn == nil {
+		f.refuse(CodeBindingNotCallable, errors.New("it has no function"))
 	}
-	if f.desc.OutputSchema == nil {
-		f.desc.OutputSchema = inferred[Out](f)
-	}
+	in.describe(f, &f.desc.InputSchema, CodeFuncMissingTypeHint)
+	out.describe(f, &f.desc.OutputSchema, CodeFuncMissingReturnType)
 	return f
 }
 
-// outputMap keeps a nil map nil, since returning nothing is an error that the
-// executor reports.
-func outputMap(out any) (map[string]any, error) {
-	if m, ok := out.(map[string]any); ok {
-		if m == nil {
+// refuse keeps the first reason why the module cannot work.
+func (f *Func) refuse(code Code, err error) {
+	if f.err == nil {
+		f.err = Errorf(code, "module %s: %w", quoteID(f.desc.ID), err).WithDetail("function_name", f.desc.ID)
+	}
+}
+
+// binding moves values between T and maps.
+type binding[T any] struct{ b *schema.Binding }
+
+func bind[T any]() binding[T] { return binding[T]{schema.Bind(reflect.TypeFor[T]())} }
+
+func (b binding[T]) decode(m map[string]any) (v T, err error) {
+	err = decode(b.b, m, reflect.ValueOf(&v).Elem())
+	return v, err
+}
+
+// encode leaves the bound on nesting to the executor, which looks at every output.
+func (b binding[T]) encode(v *T) (map[string]any, error) {
+	if m, ok := any(v).(*map[string]any); ok {
+		return *m, nil
+	}
+	rv := reflect.ValueOf(v).Elem()
+	switch rv.Kind() {
+	case reflect.Pointer, reflect.Map, reflect.Interface:
+		if rv.IsNil() {
 			return nil, nil
 		}
-		return m, nil
 	}
-	m, err := ToMap(out)
+	out, err := b.b.Encode(rv, schema.MaxDepth)
 	if err != nil {
 		return nil, Errorf(CodeModuleExecuteError, "the output has no JSON form: %w", err)
+	}
+	m, ok := out.(map[string]any)
+	if !ok {
+		return nil, Errorf(CodeModuleExecuteError, "the output is not an object")
 	}
 	return m, nil
 }
 
-func inferred[T any](f *Func) map[string]any {
-	doc, err := schema.For[T]()
-	if err != nil && f.err == nil {
-		f.err = Errorf(CodeFuncMissingTypeHint, "module %s: %s has no schema: %w", quoteID(f.desc.ID), reflect.TypeFor[T](), err)
+// describe infers T's schema into *doc, unless an option gave one.
+func (b binding[T]) describe(f *Func, doc *map[string]any, code Code) {
+	t := reflect.TypeFor[T]()
+	inferred, err := schema.Of(t)
+	switch {
+	case err != nil && *doc == nil:
+		f.refuse(code, err)
+	case err == nil && inferred["type"] != nil && inferred["type"] != "object":
+		f.refuse(code, fmt.Errorf("%s is not an object", t))
 	}
-	return doc
+	if *doc == nil {
+		*doc = inferred
+	}
 }
 
 // Descriptor describes the module.
@@ -142,10 +180,11 @@ func WithOutputSchema(doc map[string]any) Option { return func(f *Func) { f.desc
 // WithPreview adds a prediction of what a call would change. It must have no
 // side effects. In is the module's input type.
 func WithPreview[In any](fn func(ctx context.Context, in In) (*PreviewResult, error)) Option {
+	b := bind[In]()
 	return func(f *Func) {
 		f.preview = func(ctx context.Context, inputs map[string]any) (*PreviewResult, error) {
-			var in In
-			if err := FromMap(inputs, &in); err != nil {
+			in, err := b.decode(inputs)
+			if err != nil {
 				return nil, err
 			}
 			return fn(ctx, in)
@@ -155,10 +194,11 @@ func WithPreview[In any](fn func(ctx context.Context, in In) (*PreviewResult, er
 
 // WithPreflight adds advisory warnings. In is the module's input type.
 func WithPreflight[In any](fn func(ctx context.Context, in In) ([]string, error)) Option {
+	b := bind[In]()
 	return func(f *Func) {
 		f.preflight = func(ctx context.Context, inputs map[string]any) ([]string, error) {
-			var in In
-			if err := FromMap(inputs, &in); err != nil {
+			in, err := b.decode(inputs)
+			if err != nil {
 				return nil, err
 			}
 			return fn(ctx, in)

@@ -1,23 +1,31 @@
 package module
 
 import (
-	"encoding/json"
+	"errors"
 	"math"
 	"reflect"
-	"strconv"
+
+	"github.com/apbus/apbus/schema"
 )
 
-// maxDepth bounds recursion into values, so that a cyclic Go value is an error
-// and not a crash. It matches the depth limit of the wire.
-const maxDepth = 64
+const (
+	// maxDepth bounds how deep lists and maps may be nested, so that a cyclic Go
+	// value is an error and not a crash. It matches the depth limit of the wire.
+	maxDepth = 64
+	// maxElements bounds a walk over one value, which a graph of shared maps could
+	// otherwise make exponential.
+	maxElements = 1 << 21
+)
 
 // Normalize returns v in the JSON data model (see the package comment). A value
 // that is already normal is returned as it is, without copying; otherwise only
-// what must change is copied. Structs, pointers and other Go types are
-// converted by their json tags. NaN and infinities, non-string keys, and values
-// without a JSON form fail with GENERAL_INVALID_INPUT, as does nesting beyond 64.
+// what must change is copied. Structs, pointers and other Go types are converted
+// as [schema.Normalize] does, by their json tags. NaN and infinities, keys and
+// values without a JSON form, nesting beyond 64 lists and maps and more than two
+// million elements fail with GENERAL_INVALID_INPUT; the error never quotes a value.
 func Normalize(v any) (any, error) {
-	out, _, err := normalize(v, 0)
+	w := walk{left: maxElements}
+	out, _, err := w.value(v, 0)
 	return out, err
 }
 
@@ -26,14 +34,16 @@ func NormalizeMap(m map[string]any) (map[string]any, error) {
 	if m == nil {
 		return map[string]any{}, nil
 	}
-	out, _, err := normalizeMap(m, 0)
+	w := walk{left: maxElements}
+	out, _, err := w.mapping(m, 0)
 	return out, err
 }
 
-func normalize(v any, depth int) (out any, changed bool, err error) {
-	if depth > maxDepth {
-		return nil, false, Errorf(CodeInvalidInput, "value is nested deeper than %d levels", maxDepth)
-	}
+// walk looks for what is not normal in one value.
+type walk struct{ left int }
+
+// value normalises v, which lies inside depth lists and maps.
+func (w *walk) value(v any, depth int) (out any, changed bool, err error) {
 	switch x := v.(type) {
 	case nil, bool, string, int64:
 		return v, false, nil
@@ -47,43 +57,68 @@ func normalize(v any, depth int) (out any, changed bool, err error) {
 			return int64(x), true, nil
 		}
 		return v, false, nil
-	case map[string]any:
-		return retype(normalizeMap(x, depth))
-	case []any:
-		return retype(normalizeList(x, depth))
 	case int:
 		return int64(x), true, nil
-	case json.Number:
-		n, err := number(string(x))
-		return n, true, err
-	default:
-		return encodeValue(v, depth)
+	case map[string]any:
+		if x == nil {
+			return map[string]any{}, true, nil
+		}
+		return boxed(w.mapping(x, depth))
+	case []any:
+		if x == nil {
+			return []any{}, true, nil
+		}
+		return boxed(w.list(x, depth))
 	}
+	out, err = schema.NormalizeWithin(v, maxDepth-depth)
+	if err != nil {
+		return nil, false, noJSONForm(err)
+	}
+	return out, true, nil
 }
 
-func retype[T any](v T, changed bool, err error) (any, bool, error) {
+func noJSONForm(err error) *Error {
+	return Errorf(CodeInvalidInput, "value is not of the JSON data model: %w", err)
+}
+
+func boxed[T any](v T, changed bool, err error) (any, bool, error) {
 	if err != nil {
 		return nil, false, err
 	}
 	return v, changed, nil
 }
 
-func normalizeMap(m map[string]any, depth int) (map[string]any, bool, error) {
+// enter checks that a container of n elements may lie inside depth others.
+func (w *walk) enter(n, depth int) error {
+	if depth >= maxDepth {
+		return Errorf(CodeInvalidInput, "value is nested deeper than %d levels", maxDepth)
+	}
+	if w.left -= n; w.left < 0 {
+		return Errorf(CodeInvalidInput, "value has more than %d elements", maxElements)
+	}
+	return nil
+}
+
+func (w *walk) mapping(m map[string]any, depth int) (map[string]any, bool, error) {
+	if err := w.enter(len(m), depth); err != nil {
+		return nil, false, err
+	}
 	var copied map[string]any
 	for k, v := range m {
-		n, changed, err := normalize(v, depth+1)
+		n, changed, err := w.value(v, depth+1)
 		if err != nil {
 			return nil, false, err
 		}
-		if changed && copied == nil {
+		if !changed {
+			continue
+		}
+		if copied == nil {
 			copied = make(map[string]any, len(m))
 			for k2, v2 := range m {
 				copied[k2] = v2
 			}
 		}
-		if changed {
-			copied[k] = n
-		}
+		copied[k] = n
 	}
 	if copied != nil {
 		return copied, true, nil
@@ -91,19 +126,23 @@ func normalizeMap(m map[string]any, depth int) (map[string]any, bool, error) {
 	return m, false, nil
 }
 
-func normalizeList(list []any, depth int) ([]any, bool, error) {
+func (w *walk) list(list []any, depth int) ([]any, bool, error) {
+	if err := w.enter(len(list), depth); err != nil {
+		return nil, false, err
+	}
 	var copied []any
 	for i, v := range list {
-		n, changed, err := normalize(v, depth+1)
+		n, changed, err := w.value(v, depth+1)
 		if err != nil {
 			return nil, false, err
 		}
-		if changed {
-			if copied == nil {
-				copied = append(make([]any, 0, len(list)), list...)
-			}
-			copied[i] = n
+		if !changed {
+			continue
 		}
+		if copied == nil {
+			copied = append(make([]any, 0, len(list)), list...)
+		}
+		copied[i] = n
 	}
 	if copied != nil {
 		return copied, true, nil
@@ -111,33 +150,12 @@ func normalizeList(list []any, depth int) ([]any, bool, error) {
 	return list, false, nil
 }
 
-// number reads a JSON number: an integer literal that fits 64 bits stays one,
-// everything else is a float64.
-func number(s string) (any, error) {
-	if n, err := strconv.ParseInt(s, 10, 64); err == nil {
-		return n, nil
-	}
-	if n, err := strconv.ParseUint(s, 10, 64); err == nil {
-		return n, nil
-	}
-	f, err := strconv.ParseFloat(s, 64)
-	if err != nil || math.IsInf(f, 0) || math.IsNaN(f) {
-		return nil, Errorf(CodeInvalidInput, "number does not fit 64 bits")
-	}
-	return f, nil
-}
-
 // ToMap turns a struct, a map or nil into a map of the JSON data model. A nil
 // slice becomes an empty list and a nil map an empty map, unless the field says
-// omitempty.
+// omitempty; nil and a nil pointer give an empty map. What is no object fails with
+// GENERAL_INVALID_INPUT.
 func ToMap(v any) (map[string]any, error) {
-	switch x := v.(type) {
-	case nil:
-		return map[string]any{}, nil
-	case map[string]any:
-		return NormalizeMap(x)
-	}
-	out, _, err := encodeValue(v, 0)
+	out, err := Normalize(v)
 	if err != nil {
 		return nil, err
 	}
@@ -150,13 +168,29 @@ func ToMap(v any) (map[string]any, error) {
 	return nil, Errorf(CodeInvalidInput, "%s is not an object", reflect.TypeOf(v))
 }
 
-// FromMap fills *out, a struct or map, from a map of the JSON data model. A
-// value that does not fit its field is GENERAL_INVALID_INPUT naming the path,
-// never the value.
+// FromMap fills *out, a struct or map, from a map of the JSON data model. Members
+// that m lacks keep what *out holds. A value that does not fit its field is
+// GENERAL_INVALID_INPUT naming the path, never the value.
 func FromMap(m map[string]any, out any) error {
 	rv := reflect.ValueOf(out)
 	if rv.Kind() != reflect.Pointer || rv.IsNil() {
 		return Errorf(CodeInternal, "FromMap needs a non-nil pointer, got %T", out)
 	}
-	return newDecoder().decode(m, rv.Elem(), "")
+	return decode(schema.Bind(rv.Type().Elem()), m, rv.Elem())
+}
+
+// decode fills dst from m and codes the failure.
+func decode(b *schema.Binding, m map[string]any, dst reflect.Value) error {
+	if m == nil {
+		m = map[string]any{}
+	}
+	err := b.Decode(m, dst)
+	if err == nil {
+		return nil
+	}
+	coded := Errorf(CodeInvalidInput, "%w", err)
+	if misfit, ok := errors.AsType[*schema.MisfitError](err); ok {
+		coded.Details = map[string]any{"path": misfit.Path}
+	}
+	return coded
 }

@@ -74,7 +74,7 @@ func Compile(doc map[string]any) (*Compiled, error) {
 
 // prepare copies the document and checks its size.
 func prepare(doc map[string]any) (*Compiled, error) {
-	n := normalizer{left: maxDocNodes}
+	n := newNormalizer(maxDocNodes)
 	v, err := n.value(doc, 0)
 	if err != nil {
 		code := CodeParseError

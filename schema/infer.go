@@ -231,7 +231,7 @@ func (in *inference) structure(t reflect.Type) (map[string]any, error) {
 		if err != nil {
 			return nil, fmt.Errorf("field %s: %w", f.name, err)
 		}
-		if f.quoted && isScalar(f.typ) {
+		if f.quoted {
 			doc = map[string]any{"type": "string"}
 		}
 		if err := applyTags(doc, f); err != nil {
@@ -253,12 +253,18 @@ func (in *inference) structure(t reflect.Type) (map[string]any, error) {
 	return doc, nil
 }
 
+// isScalar reports whether JSON writes t, or what it points to, as one scalar
+// by its kind.
 func isScalar(t reflect.Type) bool {
 	if t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
+	if t == numberType {
+		return true
+	}
 	k := t.Kind()
-	return k == reflect.Bool || k == reflect.String || k >= reflect.Int && k <= reflect.Float64
+	return (k == reflect.Bool || k == reflect.String || k >= reflect.Int && k <= reflect.Float64) &&
+		!implements(t, marshalerType) && !implements(t, textMarshalerType)
 }
 
 // nullable returns doc widened to accept null.

@@ -11,12 +11,14 @@ import (
 )
 
 var (
-	marshalerType     = reflect.TypeFor[json.Marshaler]()
-	textMarshalerType = reflect.TypeFor[encoding.TextMarshaler]()
-	timeType          = reflect.TypeFor[time.Time]()
-	numberType        = reflect.TypeFor[json.Number]()
-	rawType           = reflect.TypeFor[json.RawMessage]()
-	providerType      = reflect.TypeFor[Provider]()
+	marshalerType       = reflect.TypeFor[json.Marshaler]()
+	textMarshalerType   = reflect.TypeFor[encoding.TextMarshaler]()
+	unmarshalerType     = reflect.TypeFor[json.Unmarshaler]()
+	textUnmarshalerType = reflect.TypeFor[encoding.TextUnmarshaler]()
+	timeType            = reflect.TypeFor[time.Time]()
+	numberType          = reflect.TypeFor[json.Number]()
+	rawType             = reflect.TypeFor[json.RawMessage]()
+	providerType        = reflect.TypeFor[Provider]()
 )
 
 // field is one JSON member of a struct after embedding has been flattened.
@@ -28,7 +30,7 @@ type field struct {
 	tagged    bool // the name comes from a json tag
 	omitEmpty bool
 	omitZero  bool
-	quoted    bool // the ",string" option
+	quoted    bool // the ",string" option, which only scalars obey
 	viaPtr    bool // reached through an embedded pointer, so it may be absent
 }
 
@@ -116,7 +118,7 @@ func collectFields(t reflect.Type, index []int, viaPtr bool, seen []reflect.Type
 			case "omitzero":
 				f.omitZero = true
 			case "string":
-				f.quoted = true
+				f.quoted = isScalar(sf.Type)
 			}
 		}
 		out = append(out, f)
@@ -133,26 +135,8 @@ func implements(t, iface reflect.Type) bool {
 	return t.Implements(iface) || (t.Kind() != reflect.Interface && reflect.PointerTo(t).Implements(iface))
 }
 
-func hasMarshalMethod(t reflect.Type) bool {
-	return t.Implements(marshalerType) || t.Implements(textMarshalerType)
-}
-
 // isBytes reports whether t is a byte slice that JSON writes as base64.
 func isBytes(t reflect.Type) bool {
 	return t.Kind() == reflect.Slice && t.Elem().Kind() == reflect.Uint8 &&
 		!implements(t.Elem(), marshalerType) && !implements(t.Elem(), textMarshalerType)
-}
-
-// fieldAt follows index through embedded pointers; false when one is nil.
-func fieldAt(v reflect.Value, index []int) (reflect.Value, bool) {
-	for i, x := range index {
-		if i > 0 && v.Kind() == reflect.Pointer {
-			if v.IsNil() {
-				return reflect.Value{}, false
-			}
-			v = v.Elem()
-		}
-		v = v.Field(x)
-	}
-	return v, true
 }

@@ -97,7 +97,7 @@ func (c *Compiled) Validate(v any) error {
 // explain asks the library, which has the last word on everything the quick
 // check did not accept; again tries that check once more on the normalised value.
 func (c *Compiled) explain(v any, again bool) error {
-	n := normalizer{left: maxValueNodes}
+	n := newNormalizer(maxValueNodes)
 	nv, err := n.value(v, 0)
 	switch {
 	case errors.Is(err, errTooDeep):
