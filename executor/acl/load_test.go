@@ -97,6 +97,7 @@ func TestParseErrors(t *testing.T) {
 		{"callers before targets", "rules:\n  - {callers: [], targets: 1, effect: allow}", []string{"callers is empty"}},
 		{"effect before callers", "rules:\n  - {callers: 1, targets: 1, effect: Allow}", []string{`effect "Allow"`}},
 		{"second rule", head + "  - callers: [a]\n    targets: [\"$not\"]\n    effect: deny", []string{"rule 1", "acl.yaml:6", "$not"}},
+		{"alias", "shared: &r\n  callers: [a]\n  targets: 5\n  effect: allow\nrules:\n  - *r", []string{"acl.yaml:3", "targets"}},
 		{"description is a list", head + "    description: [x]", []string{"acl.yaml:5", "description is not a string"}},
 		{"conditions is a string", head + "    conditions: oops", []string{"acl.yaml:5", "conditions is not a mapping"}},
 		{"conditions is null", head + "    conditions:", []string{"acl.yaml:5", "conditions is not a mapping"}},
@@ -214,6 +215,13 @@ func TestDiscover(t *testing.T) {
 		write(t, filepath.Join(base, "acl/global_acl.yaml"), "rules: 5")
 		if p, found, err := acl.Discover("", base, acl.Options{}); err == nil || found || p != nil {
 			t.Errorf("got %v, %v, %v; want an error, since rules were meant", p, found, err)
+		}
+	})
+	t.Run("path through a file", func(t *testing.T) {
+		base := t.TempDir()
+		write(t, filepath.Join(base, "a.yaml"), rules)
+		if _, found, err := acl.Discover("a.yaml/acl", base, acl.Options{}); module.CodeOf(err) != module.CodeConfigInvalid || found {
+			t.Errorf("got %v, %v; want the mistake reported", found, err)
 		}
 	})
 	t.Run("absolute root", func(t *testing.T) {

@@ -132,7 +132,7 @@ func TestLowestFaultyRuleIsNamed(t *testing.T) {
 func TestRulesAreCopies(t *testing.T) {
 	in := when(deny("*", "cli.*"), obj{"$or": []any{obj{"roles": []string{"guest"}}}})
 	p := mustNew(t, acl.Options{DefaultEffect: acl.Allow}, in)
-	want := p.Rules()
+	want := []acl.Rule{when(deny("*", "cli.*"), obj{"$or": []any{obj{"roles": []any{"guest"}}}})}
 
 	in.Targets[0] = "x"
 	in.Conditions.(obj)["$or"].([]any)[0].(obj)["roles"] = "broken"

@@ -8,6 +8,19 @@ import (
 	"pgregory.net/rapid"
 )
 
+// An approval without a limit of its own outlives the request's.
+func TestTokenWithoutExpiry(t *testing.T) {
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	r := approval.Record{ID: "id", State: approval.StatePending, ExpiresAt: now.Add(time.Minute)}
+	r, err := r.Decide(approval.Decision{Approve: true, By: person("bob"), Reason: "r"}, now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, res := r.Claim(approval.Binding{}, now.Add(1000*time.Hour)); res.Status != approval.Approved {
+		t.Errorf("got %+v", res)
+	}
+}
+
 // Whatever happens in whatever order: a call runs only after somebody else
 // approved it, only once, and only in time.
 func TestRecordProperty(t *testing.T) {

@@ -107,7 +107,7 @@ func (l *List) Remove(m Middleware) bool {
 	if i < 0 {
 		return false
 	}
-	l.entries = slices.Delete(slices.Clone(l.entries), i, i+1)
+	l.entries = slices.Delete(l.entries, i, i+1) // chains hold copies
 	l.chain.Store(chainOf(l.logger, l.entries))
 	return true
 }
