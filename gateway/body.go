@@ -15,8 +15,11 @@ import (
 )
 
 // object reads the request's body as a JSON object; an empty body is an empty
-// object. The limits of the wire apply.
+// object, whatever its type is said to be. The limits of the wire apply.
 func (g *Gateway) object(x *exchange) (map[string]any, error) {
+	if x.r.ContentLength == 0 {
+		return map[string]any{}, nil
+	}
 	if err := checkMediaType(x.r.Header); err != nil {
 		return nil, err
 	}
@@ -62,11 +65,7 @@ func (g *Gateway) readBody(x *exchange) (body []byte, done func(), err error) {
 	if announced > limit {
 		return nil, nil, tooLarge(x, announced, limit)
 	}
-	if announced == 0 {
-		return nil, func() {}, nil
-	}
 	meter := &metered{r: x.r.Body, budget: g.bodies}
-	done = meter.release
 	var src io.Reader = meter
 	if announced > 0 {
 		if src = x.r.Body; !meter.reserve(announced) {
@@ -75,38 +74,62 @@ func (g *Gateway) readBody(x *exchange) (body []byte, done func(), err error) {
 	}
 	defer func() {
 		if err != nil {
-			done()
+			meter.release()
 		}
 	}()
-	// Where the connection knows no deadlines, as in some tests, there is none.
-	control := http.NewResponseController(x.w)
-	_ = control.SetReadDeadline(time.Now().Add(g.limits.BodyTimeout))
-	defer func() { _ = control.SetReadDeadline(time.Time{}) }()
-
 	var buf bytes.Buffer
 	if announced > 0 {
-		buf.Grow(int(announced) + bytes.MinRead)
+		// Little is believed before it arrives.
+		buf.Grow(int(min(announced, 1<<20)) + bytes.MinRead)
 	}
 	_, err = buf.ReadFrom(io.LimitReader(src, limit+1))
 	switch {
 	case errors.Is(err, errNoRoom):
-		x.w.Header().Set("Connection", "close")
+		x.hangUp()
 		return nil, nil, errBodies()
 	case int64(buf.Len()) > limit:
 		return nil, nil, tooLarge(x, int64(buf.Len()), limit)
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		x.w.Header().Set("Connection", "close")
+		x.hangUp()
 		return nil, nil, module.Errorf(module.CodeBusBadMessage, "the body did not arrive within %s", g.limits.BodyTimeout)
 	case err != nil:
 		return nil, nil, module.Wrap(module.CodeBusBadMessage, err, "the body broke off")
 	}
-	return buf.Bytes(), done, nil
+	x.readUntil(time.Time{}) // the call may take longer
+	return buf.Bytes(), meter.release, nil
 }
 
-// tooLarge also ends the connection, since the rest of the body is not read.
-// When the length was not announced, size is what had been read.
-func tooLarge(x *exchange, size, limit int64) error {
+// timedBody gives the body its time, also where nobody reads it: the server
+// reads the rest of a refused request before it takes the next.
+func (g *Gateway) timedBody(next handler) handler {
+	return func(x *exchange) error {
+		if x.r.ContentLength != 0 {
+			x.readUntil(time.Now().Add(g.limits.BodyTimeout))
+		}
+		return next(x)
+	}
+}
+
+// readUntil sets the time by which reading ends, never for the zero time.
+func (x *exchange) readUntil(t time.Time) {
+	// Where the connection knows no deadlines, as in some tests, there is none.
+	_ = http.NewResponseController(x.w).SetReadDeadline(t)
+}
+
+// lingerTime is how long a client that sends too much may take to see that.
+const lingerTime = time.Second
+
+// hangUp ends the connection after the answer, without waiting for the rest of
+// the body.
+func (x *exchange) hangUp() {
 	x.w.Header().Set("Connection", "close")
+	x.readUntil(time.Now().Add(lingerTime))
+}
+
+// tooLarge refuses a body. When the length was not announced, size is what had
+// been read.
+func tooLarge(x *exchange, size, limit int64) error {
+	x.hangUp()
 	return contextwire.TooLarge(size, limit)
 }
 

@@ -72,47 +72,44 @@ func (g *Gateway) showCall(x *exchange) error {
 	if !contextwire.ValidCallID(id) {
 		return unknownCall()
 	}
-	d, isDetached := g.detached.get(id)
-	if isDetached && !d.finishedAt.IsZero() {
-		mine := x.principal.May(ScopeOperate) || x.principal.Identity.Equal(d.identity)
-		body, err := d.view(StateFinished, mine)
-		if err != nil {
-			return err
-		}
-		return x.raw(http.StatusOK, body)
+	if shown, err := g.showOutcome(x, id); shown {
+		return err
 	}
 	records, err := g.calls.Calls(x.r.Context())
-	if err == nil {
-		for i := range records {
-			if records[i].Call == id {
-				return x.json(http.StatusOK, callView(&records[i]))
-			}
+	for i := range records {
+		if records[i].Call == id {
+			return x.json(http.StatusOK, callView(&records[i]))
 		}
 	}
 	// No node has it yet, or none answers, but this gateway is making it.
 	if local, ok := g.localState(id); ok {
 		return x.json(http.StatusOK, callView(&contextwire.CallRecord{
-			Call: id, ModuleID: local.ModuleID, TraceID: local.Trace, IdentityID: local.IdentityID,
+			Call: id, Root: local.Root, ModuleID: local.ModuleID, TraceID: local.Trace, IdentityID: local.IdentityID,
 			Mode: local.Mode, StartedAt: local.StartedAt, BudgetMS: local.Budget.Milliseconds(), State: local.State,
 		}))
 	}
-	if isDetached { // it ended in between, or is about to begin
-		if d, kept := g.detached.get(id); kept {
-			state := StateRunning
-			if !d.finishedAt.IsZero() {
-				state = StateFinished
-			}
-			body, err := d.view(state, x.principal.May(ScopeOperate) || x.principal.Identity.Equal(d.identity))
-			if err != nil {
-				return err
-			}
-			return x.raw(http.StatusOK, body)
-		}
+	// It may have ended while the nodes were asked.
+	if shown, err := g.showOutcome(x, id); shown {
+		return err
 	}
 	if err != nil {
 		return err
 	}
 	return unknownCall()
+}
+
+// showOutcome answers with a detached call that has ended; shown is false when
+// there is none of this ID.
+func (g *Gateway) showOutcome(x *exchange, id string) (shown bool, err error) {
+	d, kept := g.detached.get(id)
+	if !kept || d.finishedAt.IsZero() {
+		return false, nil
+	}
+	body, err := d.view(x.principal.May(ScopeOperate) || x.principal.Identity.Equal(d.identity))
+	if err != nil {
+		return true, err
+	}
+	return true, x.raw(http.StatusOK, body)
 }
 
 func unknownCall() *module.Error { return notFound("nobody knows this call") }

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"context"
 	"net/http"
 	"time"
 
@@ -16,8 +17,19 @@ func (g *Gateway) detach(x *exchange, req *contextwire.Request) error {
 		call: req.CallID, moduleID: req.ModuleID, traceID: req.Context.TraceID(),
 		identity: x.principal.Identity, startedAt: time.Now(), budget: req.Budget,
 	}
-	err := g.detached.begin(d, func() { g.wg.Go(func() { g.runDetached(req) }) })
+	// In flight before the answer, so that Close waits for it and a cancel finds it.
+	ctx, _, end, err := g.begin(req)
 	if err != nil {
+		return err
+	}
+	err = g.detached.begin(d, func() {
+		g.wg.Go(func() {
+			defer end()
+			g.runDetached(ctx, req)
+		})
+	})
+	if err != nil {
+		end()
 		return err
 	}
 	x.w.Header().Set("Preference-Applied", "respond-async")
@@ -27,34 +39,25 @@ func (g *Gateway) detach(x *exchange, req *contextwire.Request) error {
 	})
 }
 
-func (g *Gateway) runDetached(req *contextwire.Request) {
-	output, err := g.invokeDetached(req)
-	if err == nil {
-		g.detached.end(req.CallID, output, nil)
-		return
+func (g *Gateway) runDetached(ctx context.Context, req *contextwire.Request) {
+	how, err := g.invokeDetached(ctx, req)
+	if err != nil {
+		how = ending{failure: g.failureOf(req, err)}
 	}
+	g.detached.end(req.CallID, how)
+}
+
+// failureOf is the JSON of what the outside may see of err.
+func (g *Gateway) failureOf(req *contextwire.Request, err error) []byte {
 	e := coded(err).At(req.Context, req.ModuleID)
 	if !e.Remote && StatusOf(e.Code) == http.StatusInternalServerError {
 		g.log.Error("detached call failed here",
 			"code", e.Code, "cause", err, "call_id", req.CallID, "trace_id", req.Context.TraceID(), "module_id", req.ModuleID)
 	}
-	e = outward(e, req.Context.TraceID())
-	failure, err := contextwire.EncodeCanonical(contextwire.JSON, e.Map())
-	if err != nil { // details without a JSON form: the code still counts
-		failure, err = contextwire.EncodeCanonical(contextwire.JSON, e.WithDetails(nil).WithMessage("the details of this error cannot be shown").Map())
-	}
-	if err != nil {
-		failure = []byte(`{"code":"` + string(module.CodeInternal) + `"}`)
-	}
-	g.detached.end(req.CallID, nil, failure)
+	return encodeError(outward(e, req.Context.TraceID()), func(m map[string]any) any { return m })
 }
 
-func (g *Gateway) invokeDetached(req *contextwire.Request) (output []byte, err error) {
-	ctx, _, end, err := g.begin(req)
-	if err != nil {
-		return nil, err
-	}
-	defer end()
+func (g *Gateway) invokeDetached(ctx context.Context, req *contextwire.Request) (how ending, err error) {
 	defer func() {
 		if v := recover(); v != nil {
 			err = module.Errorf(module.CodeInternal, "detached call panicked: %v", v)
@@ -62,18 +65,23 @@ func (g *Gateway) invokeDetached(req *contextwire.Request) (output []byte, err e
 	}()
 	reply, err := g.invoker.Invoke(ctx, req)
 	if err != nil {
-		return nil, endOf(ctx, err)
+		return how, endOf(ctx, err)
 	}
-	return encodeOutput(reply)
+	output, err := encodeOutput(reply)
+	if err != nil {
+		return how, err
+	}
+	return ending{output: output, node: reply.Node, boot: reply.Boot, attempt: reply.Attempt}, nil
 }
 
-// view is what GET /v1/calls/{call} shows of the call. The outcome is for who
-// made the call and for operators; others see that it ended.
-func (d *detachedCall) view(state string, withOutcome bool) ([]byte, error) {
+// view is what GET /v1/calls/{call} shows of a call that has ended. The outcome
+// is for who made the call and for operators; others see that it ended.
+func (d *detachedCall) view(withOutcome bool) ([]byte, error) {
 	m := map[string]any{
-		"call": d.call, "attempt": int64(1), "root": nil, "parent": nil, "module_id": d.moduleID,
-		"node": nil, "boot": nil, "caller_id": nil, "identity_id": nil, "trace_id": d.traceID,
-		"mode": contextwire.ModeUnary, "started_at": timestamp(d.startedAt), "budget_ms": nil, "state": state,
+		"call": d.call, "attempt": int64(max(d.attempt, 1)), "root": d.call, "parent": nil, "module_id": d.moduleID,
+		"node": orNull(d.node), "boot": orNull(d.boot), "caller_id": nil, "identity_id": nil, "trace_id": d.traceID,
+		"mode": contextwire.ModeUnary, "started_at": timestamp(d.startedAt), "budget_ms": nil, "state": StateFinished,
+		"finished_at": timestamp(d.finishedAt),
 	}
 	if d.identity != nil {
 		m["identity_id"] = d.identity.ID()
@@ -81,11 +89,8 @@ func (d *detachedCall) view(state string, withOutcome bool) ([]byte, error) {
 	if d.budget > 0 {
 		m["budget_ms"] = d.budget.Milliseconds()
 	}
-	if !d.finishedAt.IsZero() {
-		m["finished_at"] = timestamp(d.finishedAt)
-	}
 	body, err := contextwire.EncodeCanonical(contextwire.JSON, m)
-	if err != nil || !withOutcome || d.finishedAt.IsZero() {
+	if err != nil || !withOutcome {
 		return body, err
 	}
 	// The outcome is JSON already; it goes in as it is, before the last brace.

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"net/http"
+	"strings"
 
 	"github.com/apbus/apbus/contextwire"
 	"github.com/apbus/apbus/module"
@@ -63,14 +64,7 @@ func (x *exchange) raw(status int, body []byte) error {
 
 // fail answers with e, which must be fit for the outside.
 func (x *exchange) fail(e *module.Error) {
-	body, err := contextwire.EncodeCanonical(contextwire.JSON, map[string]any{"error": e.Map()})
-	if err != nil { // details without a JSON form: the code still counts
-		body, err = contextwire.EncodeCanonical(contextwire.JSON, map[string]any{"error": e.WithDetails(nil).Map()})
-	}
-	if err != nil { // text that is not UTF-8
-		e = &module.Error{Code: e.Code, Message: "the message of this error is not text", Timestamp: e.Timestamp, TraceID: e.TraceID, ModuleID: e.ModuleID}
-		body, _ = contextwire.EncodeCanonical(contextwire.JSON, map[string]any{"error": e.Map()})
-	}
+	body := encodeError(e, func(m map[string]any) any { return map[string]any{"error": m} })
 	if after := retryAfter(e); after != "" {
 		x.w.Header().Set("Retry-After", after)
 	}
@@ -78,4 +72,22 @@ func (x *exchange) fail(e *module.Error) {
 		x.w.Header().Set("WWW-Authenticate", `Bearer realm="apbus"`)
 	}
 	_ = x.raw(StatusOf(e.Code), body)
+}
+
+// encodeError renders e whatever it holds: details without a JSON form are left
+// out, and text that is not UTF-8 is replaced. wrap puts the map where it belongs.
+func encodeError(e *module.Error, wrap func(map[string]any) any) []byte {
+	for _, try := range []*module.Error{
+		e,
+		e.WithDetails(nil),
+		{
+			Code: module.Code(strings.ToValidUTF8(string(e.Code), "?")), Message: strings.ToValidUTF8(e.Message, "?"),
+			Timestamp: e.Timestamp, Retryable: e.Retryable, UserFixable: e.UserFixable,
+		},
+	} {
+		if body, err := contextwire.EncodeCanonical(contextwire.JSON, wrap(try.Map())); err == nil {
+			return body
+		}
+	}
+	return nil // not reached: the last holds valid text and booleans only
 }

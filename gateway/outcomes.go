@@ -34,8 +34,16 @@ type detachedCall struct {
 	budget                  time.Duration
 
 	finishedAt time.Time // zero while it runs
-	// Exactly one of output and failure, as JSON, once it ended.
+	ending
+}
+
+// ending is how a call ended: exactly one of output and failure, as JSON.
+type ending struct {
 	output, failure []byte
+	// node and boot ran the call, attempt is the one that counted; empty when
+	// it failed.
+	node, boot string
+	attempt    int
 }
 
 func newOutcomes(l Limits) *outcomes {
@@ -64,17 +72,17 @@ func (o *outcomes) begin(d *detachedCall, run func()) error {
 
 // end records how a call ended. An outcome over the limit of all outcomes is
 // replaced by BUS_PAYLOAD_TOO_LARGE.
-func (o *outcomes) end(call string, output, failure []byte) {
-	if size := int64(len(output) + len(failure)); size > o.maxBytes {
+func (o *outcomes) end(call string, how ending) {
+	if size := how.size(); size > o.maxBytes {
 		e := contextwire.TooLarge(size, o.maxBytes).WithMessage("the outcome is too large to be kept")
-		output = nil
-		failure, _ = contextwire.EncodeCanonical(contextwire.JSON, e.Map()) // integers and text always encode
+		how.output = nil
+		how.failure, _ = contextwire.EncodeCanonical(contextwire.JSON, e.Map()) // integers and text always encode
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	d := o.calls[call]
 	o.running--
-	d.finishedAt, d.output, d.failure = time.Now(), output, failure
+	d.finishedAt, d.ending = time.Now(), how
 	o.finished = append(o.finished, d)
 	o.bytes += d.size()
 	for len(o.finished) > o.maxFinished || o.bytes > o.maxBytes && len(o.finished) > 1 {
@@ -83,7 +91,7 @@ func (o *outcomes) end(call string, output, failure []byte) {
 	o.scheduleLocked()
 }
 
-func (d *detachedCall) size() int64 { return int64(len(d.output) + len(d.failure)) }
+func (e *ending) size() int64 { return int64(len(e.output) + len(e.failure)) }
 
 // get returns a copy of a call, as long as it is kept.
 func (o *outcomes) get(call string) (detachedCall, bool) {

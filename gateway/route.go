@@ -56,6 +56,7 @@ func (g *Gateway) newMux(table []*route) (mux *http.ServeMux, err error) {
 	for _, rt := range table {
 		h := chain(rt.handle,
 			g.guarded(rt),
+			g.timedBody,
 			g.bounded(rt),
 			g.headerLimit,
 			g.sameOrigin,
