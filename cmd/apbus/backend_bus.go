@@ -46,8 +46,13 @@ func (b *busBackend) Close() {
 	b.conns.Close()
 }
 
+// describeLimit bounds waiting for descriptors, which a client reads after it
+// has read which modules there are.
+const describeLimit = 2 * time.Second
+
 // Modules lists the modules of the catalogue.
-func (b *busBackend) Modules(context.Context) ([]map[string]any, error) {
+func (b *busBackend) Modules(ctx context.Context) ([]map[string]any, error) {
+	b.awaitDescriptors(ctx, "")
 	var out []map[string]any
 	for _, info := range b.client.Modules() {
 		if info.Descriptor.Annotations.Hidden {
@@ -59,15 +64,33 @@ func (b *busBackend) Modules(context.Context) ([]map[string]any, error) {
 }
 
 // Module returns one module of the catalogue.
-func (b *busBackend) Module(_ context.Context, id string) (map[string]any, error) {
+func (b *busBackend) Module(ctx context.Context, id string) (map[string]any, error) {
 	if err := module.ValidateID(id); err != nil {
 		return nil, err
 	}
+	b.awaitDescriptors(ctx, id)
 	info, known := b.client.Module(id)
 	if !known {
-		return nil, module.Errorf(module.CodeModuleNotFound, "no node hosts a module of this ID").WithDetail("module_id", id)
+		return nil, module.Errorf(module.CodeModuleNotFound, "no node hosts module %s", id)
 	}
 	return moduleDocument(info), nil
+}
+
+// awaitDescriptors waits until the modules that the nodes list, or the one asked
+// for, are described. What is not by then is shown as far as it is known.
+func (b *busBackend) awaitDescriptors(ctx context.Context, only string) {
+	ctx, stop := context.WithTimeoutCause(ctx, describeLimit, errors.New("the descriptors are late"))
+	defer stop()
+	for _, n := range b.client.Nodes() {
+		if n.Draining || n.Stale {
+			continue
+		}
+		for _, m := range n.Modules {
+			if only == "" || m.ID == only {
+				_ = b.client.WaitModule(ctx, m.ID) // see above
+			}
+		}
+	}
 }
 
 func moduleDocument(info bus.ModuleInfo) map[string]any {

@@ -98,7 +98,8 @@ func (b *httpBackend) send(ctx context.Context, a ask) (map[string]any, http.Hea
 	success := res.StatusCode >= 200 && res.StatusCode < 300 && (res.StatusCode != http.StatusAccepted || !isError)
 	if success {
 		if err != nil {
-			return nil, nil, fmt.Errorf("the answer of the router at %s is not understood: %w", b.base.Redacted(), err)
+			return nil, nil, module.Wrap(module.CodeBusBadMessage, err,
+				"the answer of "+b.base.Redacted()+" is not understood; is it an Apbus router?")
 		}
 		return doc, res.Header, nil
 	}

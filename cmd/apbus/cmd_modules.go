@@ -57,20 +57,23 @@ func anyMaps(list []map[string]any) []any {
 	return out
 }
 
-// hostsOf lists the nodes that host a module; a draining one is in brackets.
+// hostsOf lists the nodes that host a module, sorted; one that only drains is in
+// brackets.
 func hostsOf(m map[string]any) string {
 	list, _ := m["hosts"].([]any)
-	var nodes []string
+	takesCalls := map[string]bool{}
 	for _, h := range list {
 		host, _ := h.(map[string]any)
 		name := text(host["node"])
-		if host["draining"] == true {
-			name = "(" + name + ")"
-		}
-		nodes = append(nodes, name)
+		takesCalls[name] = takesCalls[name] || host["draining"] != true
 	}
-	slices.Sort(nodes)
-	return strings.Join(slices.Compact(nodes), ",")
+	nodes := slices.Sorted(maps.Keys(takesCalls))
+	for i, name := range nodes {
+		if !takesCalls[name] {
+			nodes[i] = "(" + name + ")"
+		}
+	}
+	return strings.Join(nodes, ",")
 }
 
 // behaviour shows the annotations that decide how a module may be called.

@@ -111,7 +111,7 @@ func (c *devCmd) start(ctx context.Context, sup *supervisor, bin string, tokens 
 	if c.Tokens {
 		args = append(args, "--tokens", tokens.file)
 	}
-	line, err := sup.start(ctx, "router", filepath.Join(bin, "apbus-router"), args, "apbus-router:")
+	line, err := sup.start(ctx, &child{name: "router"}, filepath.Join(bin, "apbus-router"), args, "apbus-router:")
 	if err != nil {
 		return "", err
 	}
@@ -120,7 +120,7 @@ func (c *devCmd) start(ctx context.Context, sup *supervisor, bin string, tokens 
 		return "", fmt.Errorf("the router's ready line %q does not name http and nats", line)
 	}
 	for _, n := range devNodes() {
-		_, err := sup.start(ctx, n.id, filepath.Join(bin, "apbus-node"), []string{
+		_, err := sup.start(ctx, &child{name: n.id, optional: true}, filepath.Join(bin, "apbus-node"), []string{
 			"--nats", facts["nats"], "--id", n.id, "--examples=" + n.groups,
 			"--effect-log", filepath.Join(c.Data, "effects.log"),
 		}, "apbus-node:")
@@ -180,6 +180,10 @@ func worthAnotherProbe(err error) bool {
 }
 
 func (c *devCmd) welcome(p *printer, api string, tokens *devTokens) error {
+	apbus := "apbus"
+	if c.Bin != "" {
+		apbus = filepath.Join(c.Bin, "apbus")
+	}
 	prefix, authorization, need := "", "", "Nobody asks for the tokens unless you start with --tokens. They are in"
 	if api != "http://127.0.0.1:8420" {
 		prefix = "APBUS_ROUTER=" + api + " "
@@ -194,8 +198,8 @@ func (c *devCmd) welcome(p *printer, api string, tokens *devTokens) error {
 Two nodes host the example modules; an order crosses between them.
 
 Try in another terminal:
-  %sbin/apbus call math.add a=1 b=2
-  %sbin/apbus call orders.place customer=ana card=4111111111111111 items='[{"sku":"tea","qty":2}]'
+  %s%s call math.add a=1 b=2
+  %s%s call orders.place customer=ana card=4111111111111111 items='[{"sku":"tea","qty":2}]'
   curl -s %s%s/v1/modules/near.chain/call -d '{"path":["far.chain","near.whoami"]}' -H 'Content-Type: application/json'
 
 %s
@@ -203,5 +207,5 @@ Try in another terminal:
   %s (also reviews and applies)
 Use one with: export APBUS_TOKEN=$(cat %s)
 Ctrl-C stops everything.`,
-		p.bold("Apbus is running"), p.bold(api), prefix, prefix, authorization, api, need, tokens.callerFile, tokens.reviewerFile, tokens.callerFile)
+		p.bold("Apbus is running"), p.bold(api), prefix, apbus, prefix, apbus, authorization, api, need, tokens.callerFile, tokens.reviewerFile, tokens.callerFile)
 }

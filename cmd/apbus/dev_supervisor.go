@@ -27,8 +27,10 @@ type supervisor struct {
 
 type child struct {
 	name string
-	cmd  *exec.Cmd
-	done chan struct{} // closed when the process has ended and its output was read
+	// optional means that the rest goes on when it ends without a failure.
+	optional bool
+	cmd      *exec.Cmd
+	done     chan struct{} // closed when the process has ended and its output was read
 }
 
 func newSupervisor(out io.Writer, ended context.CancelCauseFunc) *supervisor {
@@ -37,7 +39,8 @@ func newSupervisor(out io.Writer, ended context.CancelCauseFunc) *supervisor {
 
 // start starts a program and waits until it prints a line that begins with
 // ready, which it returns.
-func (s *supervisor) start(ctx context.Context, name, path string, args []string, ready string) (string, error) {
+func (s *supervisor) start(ctx context.Context, c *child, path string, args []string, ready string) (string, error) {
+	name := c.name
 	// The child outlives ctx: stopAll ends it, in order.
 	cmd := exec.Command(path, args...) //nolint:noctx // see above
 	cmd.SysProcAttr = childAttributes()
@@ -52,7 +55,7 @@ func (s *supervisor) start(ctx context.Context, name, path string, args []string
 	if err := cmd.Start(); err != nil {
 		return "", fmt.Errorf("start %s: %w", name, err)
 	}
-	c := &child{name: name, cmd: cmd, done: make(chan struct{})}
+	c.cmd, c.done = cmd, make(chan struct{})
 	s.mu.Lock()
 	s.children = append(s.children, c)
 	s.mu.Unlock()
@@ -83,6 +86,8 @@ func (s *supervisor) start(ctx context.Context, name, path string, args []string
 		return line, nil
 	case <-ctx.Done():
 		return "", context.Cause(ctx)
+	case <-c.done:
+		return "", fmt.Errorf("%s ended before it was ready; its last lines are above", name)
 	case <-limit.C:
 		return "", fmt.Errorf("%s is not ready after %v", name, readyLimit)
 	}
@@ -116,7 +121,11 @@ func (s *supervisor) reap(c *child, err error) {
 	if expected {
 		return
 	}
-	how := "ended with code 0"
+	if err == nil && c.optional {
+		s.say(c.name, "has stopped, as it was told; the rest goes on")
+		return
+	}
+	how := "exit status 0"
 	if err != nil {
 		how = err.Error()
 	}

@@ -7,6 +7,7 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/apbus/apbus/contextwire"
 	"github.com/apbus/apbus/internal/settings"
@@ -49,9 +50,9 @@ func report(stdout, stderr io.Writer, asJSON bool, err error) {
 	if coded == nil || errors.As(err, &usage) || errors.Is(err, settings.ErrInterrupted) {
 		fmt.Fprintln(stderr, "apbus:", err)
 	} else {
-		fmt.Fprintf(stderr, "%s: %s\n", coded.Code, coded.Message)
+		fmt.Fprintf(stderr, "%s: %s\n", coded.Code, printable(coded.Message))
 		for _, line := range detailLines(coded) {
-			fmt.Fprintln(stderr, "  "+line)
+			fmt.Fprintln(stderr, "  "+printable(line))
 		}
 	}
 	if asJSON {
@@ -80,9 +81,13 @@ func detailLines(e *module.Error) []string {
 			lines = append(lines, key+": "+value)
 		}
 	}
-	add("cause", e.CauseText())
+	if cause := e.CauseText(); !strings.Contains(e.Message, cause) {
+		add("cause", cause)
+	}
 	add("suggestion", e.Suggestion)
-	add("module", e.ModuleID)
+	if _, said := e.Details["module_id"]; !said {
+		add("module", e.ModuleID)
+	}
 	add("trace", e.TraceID)
 	if retry, known := e.Retryable.Bool(); known && retry {
 		add("retryable", "yes")
