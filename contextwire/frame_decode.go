@@ -26,7 +26,7 @@ func DecodeFrame(h Header, body []byte, lim Limits) (*Frame, error) {
 	case !kind.Known():
 		return f, nil
 	}
-	if err := f.readHeader(h, body); err != nil {
+	if err := f.readHeader(h); err != nil {
 		return nil, err
 	}
 	if kind == FrameAccept {
@@ -61,13 +61,11 @@ func (f *Frame) DecodeBody(body []byte, lim Limits) error {
 	return f.readBody(body, lim)
 }
 
-func (f *Frame) readHeader(h Header, body []byte) error {
+func (f *Frame) readHeader(h Header) error {
 	if ct, ok := h.lookup(HeaderContentType); ok {
 		if f.ContentType, ok = ParseContentType(ct); !ok {
 			return unsupportedType()
 		}
-	} else if f.ContentType = sniff(body); f.Kind == FrameAccept {
-		f.ContentType = ""
 	}
 	if f.Kind == FrameData || f.Kind == FrameEnd {
 		n, err := strconv.ParseUint(h.Get(HeaderSeq), 10, 64)
@@ -121,6 +119,9 @@ func millis(s string) time.Duration {
 }
 
 func (f *Frame) readBody(body []byte, lim Limits) error {
+	if f.ContentType == "" {
+		f.ContentType = sniff(body)
+	}
 	m, err := DecodeMap(f.ContentType, body, lim)
 	if err != nil {
 		return err

@@ -13,17 +13,22 @@ import (
 // frame can always be written: text that is not UTF-8 is mended and details
 // without a form on the wire are left out with a WARN. Other bodies with such
 // values fail with BUS_BAD_MESSAGE, a frame that lacks what its kind needs with
-// GENERAL_INTERNAL_ERROR.
+// GENERAL_INTERNAL_ERROR. With a BodyRef the headers refer to the object store,
+// and the body returned is what belongs there.
 func EncodeFrame(f *Frame, ct ContentType) (Header, []byte, error) {
 	if f.Kind == FrameData {
 		body, err := Encode(ct, f.Body)
 		if err != nil {
 			return nil, nil, err
 		}
-		return Header{
+		h := Header{
 			HeaderFrame: {string(FrameData)},
 			HeaderSeq:   {strconv.FormatUint(f.Seq, 10)},
-		}, body, nil
+		}
+		if f.BodyRef != nil {
+			h.put(HeaderBodyRef, f.BodyRef.String())
+		}
+		return h, body, nil
 	}
 	h, err := frameHeader(f)
 	if err != nil {

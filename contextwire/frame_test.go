@@ -93,6 +93,25 @@ func TestDecodeFrame(t *testing.T) {
 			t.Errorf("got %+v, %v", f.Err, err)
 		}
 	})
+	t.Run("data in the store, without a type", func(t *testing.T) {
+		chunk := contextwire.Frame{Kind: contextwire.FrameData, Seq: 1, Body: map[string]any{"a": int64(1)}}
+		_, body, err := contextwire.EncodeFrame(&chunk, contextwire.MsgPack)
+		if err != nil {
+			t.Fatal(err)
+		}
+		chunk.BodyRef = contextwire.NewBodyRef("b", body)
+		h, _, err := contextwire.EncodeFrame(&chunk, contextwire.MsgPack)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f, err := contextwire.DecodeFrame(h, nil, contextwire.Limits{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := f.DecodeBody(body, contextwire.Limits{}); err != nil || !cmp.Equal(f.Body, chunk.Body) || f.ContentType != contextwire.MsgPack {
+			t.Errorf("got %+v, %v", f, err)
+		}
+	})
 	t.Run("integer progress", func(t *testing.T) {
 		f, err := contextwire.DecodeFrame(frameHead("progress"), []byte(`{"done":1,"total":4}`), contextwire.Limits{})
 		if err != nil || *f.Progress != (module.ProgressReport{Done: 1, Total: 4}) {

@@ -19,7 +19,8 @@ const (
 // sent. Values of the Context's data without a form on the wire are skipped with
 // a WARN; a value of that kind among the inputs fails with BUS_BAD_MESSAGE, a
 // budget below zero with BUS_BUDGET_EXHAUSTED. The body's size is left to the
-// caller, see [Limits.CheckSize].
+// caller, see [Limits.CheckSize]. With a BodyRef the headers refer to the object
+// store, and the body returned is what belongs there.
 func EncodeRequest(r *Request, ct ContentType) (Header, []byte, error) {
 	c := r.Context
 	if c == nil {

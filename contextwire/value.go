@@ -8,7 +8,17 @@ import "github.com/apbus/apbus/module"
 // infinities, text that is not UTF-8, a Go type without a JSON form) or exceeds
 // the depth and element limits is BUS_BAD_MESSAGE. The order of map keys is not
 // fixed; see [EncodeCanonical].
-func Encode(ct ContentType, v any) ([]byte, error) { return Append(nil, ct, v) }
+func Encode(ct ContentType, v any) ([]byte, error) {
+	return encodeValue(ct, v, false)
+}
+
+func encodeValue(ct ContentType, v any, sorted bool) ([]byte, error) {
+	body, err := appendValue(make([]byte, 0, 256), ct, v, sorted)
+	if err != nil {
+		return nil, err
+	}
+	return body, nil
+}
 
 // Append is [Encode] onto dst. On error dst is returned as it was.
 func Append(dst []byte, ct ContentType, v any) ([]byte, error) {
@@ -18,7 +28,7 @@ func Append(dst []byte, ct ContentType, v any) ([]byte, error) {
 // EncodeCanonical is [Encode] with map keys in byte order, so that equal values
 // give equal bytes.
 func EncodeCanonical(ct ContentType, v any) ([]byte, error) {
-	return appendValue(nil, ct, v, true)
+	return encodeValue(ct, v, true)
 }
 
 func appendValue(dst []byte, ct ContentType, v any, sorted bool) ([]byte, error) {
