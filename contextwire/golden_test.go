@@ -488,6 +488,9 @@ func controlVectors() []vector {
 		control("ping", "what changed since the last ping", &contextwire.Ping{Client: "_INBOX.abc", Open: []string{contextwire.FormatKey(callID, 1)}}, contextwire.DecodePing),
 		control("pong", "alive, and one call is not known here", pong(), contextwire.DecodePong),
 		control("probe", "is the client alive", &contextwire.Probe{Node: "n1", Boot: "b00tB00t"}, contextwire.DecodeProbe),
+		control("probe-calls", "is the client alive, and does it still wait for this call", &contextwire.Probe{Node: "n1", Boot: "b00tB00t", Calls: []string{contextwire.FormatKey(callID, 1)}}, contextwire.DecodeProbe),
+		control("probe-answer", "the client no longer waits for this call", &contextwire.ProbeAnswer{Unknown: []string{contextwire.FormatKey(callID, 1)}}, decodeProbeAnswer),
+		control("probe-answer-alive", "the client is alive", &contextwire.ProbeAnswer{}, decodeProbeAnswer),
 		control("drain", "finish within ten seconds", &contextwire.DrainRequest{GraceMS: 10_000, By: "ops"}, contextwire.DecodeDrainRequest),
 		control("drain-answer", "three calls are still running", &contextwire.DrainAnswer{InFlight: 3}, contextwire.DecodeDrainAnswer),
 		control("describe", "ask for one descriptor", &contextwire.DescribeRequest{Module: "math.add"}, contextwire.DecodeDescribeRequest),
@@ -520,4 +523,12 @@ func control[T any, P interface {
 		},
 		want: any(m),
 	}
+}
+
+func decodeProbeAnswer(body []byte, ct contextwire.ContentType, lim contextwire.Limits) (*contextwire.ProbeAnswer, error) {
+	m, err := contextwire.DecodeMap(ct, body, lim)
+	if err != nil {
+		return nil, err
+	}
+	return contextwire.ProbeAnswerFromMap(m)
 }

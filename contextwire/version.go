@@ -6,6 +6,7 @@ package contextwire
 //
 //	2026-11-30  1  first version: requests, frames, control, catalogue
 //	2026-11-30  1  accept frames may carry apbus-grace-ms
+//	2026-11-30  1  a probe may name calls, its answer those no longer waited for
 const ProtocolVersion = 1
 
 // ContextVersion is written as _context_version. A higher one is read as far as
