@@ -57,12 +57,15 @@ func orNull(s string) any {
 	return s
 }
 
+// timestampLayout is that of the catalogue and of errors.
+const timestampLayout = "2006-01-02T15:04:05.000Z"
+
 // timestamp renders RFC 3339 in UTC, null for the zero time.
 func timestamp(t time.Time) any {
 	if t.IsZero() {
 		return nil
 	}
-	return t.UTC().Format(time.RFC3339Nano)
+	return t.UTC().Format(timestampLayout)
 }
 
 // showCall serves GET /v1/calls/{call}: a detached call of this gateway, or any
