@@ -20,9 +20,7 @@ type clock struct {
 
 	free    bool // nothing outside can end the run
 	running bool
-	cause   *cancel.Cause // of the timer that start armed, nil when there is none
-	limit   time.Duration // what that timer allows
-	stop    context.CancelFunc
+	alarm   *alarm // nil when nothing is armed
 }
 
 // begin fixes the deadlines of the whole call, at its first step.
@@ -47,7 +45,7 @@ func (c *clock) begin(now, global time.Time, globalTimeout, budget time.Duration
 // start starts the module's limit and arms one timer for whatever ends first. It
 // returns the context that ends then. Where ctx itself ends no later, nothing is
 // armed: then this is not the call whose time is over, and it gets no grace.
-func (c *clock) start(ctx context.Context, limit time.Duration, extra time.Time) context.Context {
+func (c *clock) start(ctx context.Context, token *cancel.Token, limit time.Duration, extra time.Time) context.Context {
 	c.running = true
 	now := time.Now()
 	deadline, allowed := c.deadline, c.whole
@@ -65,38 +63,31 @@ func (c *clock) start(ctx context.Context, limit time.Duration, extra time.Time)
 	if outer, ok := ctx.Deadline(); ok && !deadline.Before(outer) {
 		return ctx
 	}
-	c.limit = allowed
-	c.cause = &cancel.Cause{Reason: cancel.Timeout, Text: "the time of the call is over", At: deadline}
-	ctx, c.stop = context.WithDeadlineCause(ctx, deadline, c.cause)
-	return ctx
+	c.alarm = newAlarm(ctx, token, deadline, deadline.Sub(now), allowed)
+	return c.alarm
 }
 
 // own reports whether cause is the call's own limit, after which the module gets
 // its grace.
-func (c *clock) own(cause error) bool {
-	mine, ok := cause.(*cancel.Cause) //nolint:errorlint // identity is what counts
-	return ok && mine == c.cause && c.cause != nil
-}
+func (c *clock) own(cause error) bool { return c.alarm != nil && c.alarm.rang(cause) }
 
 // allowed is the time that a timeout reports.
 func (c *clock) allowed(ctx context.Context, started time.Time) time.Duration {
-	switch {
-	case c.cause != nil && c.own(context.Cause(ctx)):
-		return c.limit
-	case ctx != nil:
-		if at, ok := ctx.Deadline(); ok {
-			return ceilMillis(at.Sub(started))
-		}
+	if c.own(context.Cause(ctx)) {
+		return c.alarm.limit
+	}
+	if at, ok := ctx.Deadline(); ok {
+		return ceilMillis(at.Sub(started))
 	}
 	return 0
 }
 
 // release stops the timer and makes the clock ready for another run.
 func (c *clock) release() {
-	if c.stop != nil {
-		c.stop()
+	if c.alarm != nil {
+		c.alarm.stop()
 	}
-	c.running, c.cause, c.limit, c.stop = false, nil, 0, nil
+	c.running, c.alarm = false, nil
 }
 
 // moduleLimit is the module's own limit: the call's option, the descriptor, or the
@@ -124,7 +115,7 @@ func (p *Pipeline) startClock() {
 	if p.chain != nil {
 		extra, _ = p.chain.Limit(&p.call)
 	}
-	p.ctx = p.clock.start(p.ctx, p.moduleLimit(), extra)
+	p.ctx = p.clock.start(p.ctx, p.token, p.moduleLimit(), extra)
 }
 
 // checkLimit refuses a module that declares a negative limit.

@@ -22,8 +22,10 @@ func runExecute(_ context.Context, p *Pipeline) (*StepResult, error) {
 		return nil, p.forward()
 	}
 	p.startClock()
+	// The last look before the module: whatever ended the call meanwhile keeps it
+	// from being run (core-executor seed, Cancel Token Mid-Pipeline Check).
 	if p.ctx.Err() != nil {
-		return nil, p.tooLate()
+		return nil, p.ended(p.ctx).NotExecuted()
 	}
 	output, err := p.execute()
 	if err != nil {
@@ -31,13 +33,6 @@ func runExecute(_ context.Context, p *Pipeline) (*StepResult, error) {
 	}
 	p.output = output
 	return nil, nil
-}
-
-// tooLate is the last look before the module: whatever ended the call meanwhile
-// keeps it from being run (core-executor seed, Cancel Token Mid-Pipeline Check).
-func (p *Pipeline) tooLate() error {
-	p.cancelOwn()
-	return p.ended(p.ctx).NotExecuted()
 }
 
 // accept makes a module's result the call's output.

@@ -31,7 +31,7 @@ type execution struct {
 // call there is nothing to wait beside, and the module runs where its caller does.
 func (p *Pipeline) execute() (map[string]any, error) {
 	p.executed = true
-	if p.clock.free && p.clock.cause == nil {
+	if p.clock.free && p.clock.alarm == nil {
 		ref := p.ref()
 		output, err := ref.invoke(p.ctx)
 		if p.ctx.Err() != nil {
@@ -51,7 +51,6 @@ func (p *Pipeline) execute() (map[string]any, error) {
 	if !e.late {
 		return p.accept(e.output, e.err)
 	}
-	p.cancelOwn()
 	ended := p.ended(p.ctx)
 	if ended.Code == module.CodeModuleTimeout && e.err == nil && e.output != nil {
 		ended = ended.WithDetail("partial", p.redactPartial(e.output))
@@ -59,22 +58,11 @@ func (p *Pipeline) execute() (map[string]any, error) {
 	return nil, ended
 }
 
-// cancelOwn cancels the call's token when the call's own time is over, and
-// reports whether that is so.
-func (p *Pipeline) cancelOwn() bool {
-	cause := context.Cause(p.ctx)
-	if !p.clock.own(cause) {
-		return false
-	}
-	p.token.Cancel(cause)
-	return true
-}
-
 // awaitStopped waits for a module that was told to stop: for the grace period when
 // the call's own time is over and its caller still wants it, for the settling time
 // otherwise. It reports whether the module has returned.
 func (p *Pipeline) awaitStopped(e *execution) bool {
-	returned := p.cancelOwn() && p.awaitGrace(e)
+	returned := p.clock.own(context.Cause(p.ctx)) && p.awaitGrace(e)
 	if !returned && p.settles() {
 		timer := time.NewTimer(settleTime)
 		defer timer.Stop()
@@ -132,8 +120,22 @@ func (p *Pipeline) abandon() error {
 	return ended
 }
 
+// stackRoom is what a goroutine of a module gets at once. A goroutine starts with
+// a stack too small for most modules, and growing it step by step from deep inside
+// one costs more than all the other steps of a call together.
+const stackRoom = 4 << 10
+
+// growStack makes sure of stackRoom while there is nothing on the stack to copy.
+//
+//go:noinline
+func growStack(i int) byte {
+	var room [stackRoom]byte
+	return room[i&(stackRoom-1)]
+}
+
 // run is the body of the module's goroutine.
 func (e *execution) run(ctx context.Context) {
+	growStack(0)
 	started := time.Now()
 	returned := false
 	defer func() {
