@@ -21,14 +21,13 @@ func EncodeFrame(f *Frame, ct ContentType) (Header, []byte, error) {
 		if err != nil {
 			return nil, nil, err
 		}
-		h := Header{
-			HeaderFrame: {string(FrameData)},
-			HeaderSeq:   {strconv.FormatUint(f.Seq, 10)},
-		}
+		h := newHeaderWriter()
+		h.put(HeaderFrame, string(FrameData))
+		h.put(HeaderSeq, strconv.FormatUint(f.Seq, 10))
 		if f.BodyRef != nil {
 			h.put(HeaderBodyRef, f.BodyRef.String())
 		}
-		return h, body, nil
+		return h.header, body, nil
 	}
 	h, err := frameHeader(f)
 	if err != nil {
@@ -41,7 +40,7 @@ func EncodeFrame(f *Frame, ct ContentType) (Header, []byte, error) {
 		if f.Grace > 0 {
 			h.put(HeaderGrace, formatMillis(f.Grace))
 		}
-		return h, nil, nil
+		return h.header, nil, nil
 	case FrameProgress:
 		body, err = Encode(ct, progressMap(f.Progress))
 	case FrameEnd:
@@ -67,11 +66,11 @@ func EncodeFrame(f *Frame, ct ContentType) (Header, []byte, error) {
 	if f.BodyRef != nil {
 		h.put(HeaderBodyRef, f.BodyRef.String())
 	}
-	return h, body, nil
+	return h.header, body, nil
 }
 
 // frameHeader makes the headers that all frames but data have.
-func frameHeader(f *Frame) (Header, error) {
+func frameHeader(f *Frame) (*headerWriter, error) {
 	broken := func(text string) error {
 		return module.Errorf(module.CodeInternal, "%s frame %s", f.Kind, text)
 	}
@@ -89,7 +88,7 @@ func frameHeader(f *Frame) (Header, error) {
 	case f.Kind == FrameAccept && !isSubject(f.CreditTo):
 		return nil, broken("has a malformed credit subject")
 	}
-	h := make(Header, 8)
+	h := newHeaderWriter()
 	h.put(HeaderFrame, string(f.Kind))
 	h.put(HeaderCall, f.CallID)
 	h.put(HeaderNode, f.Node+"."+f.Boot)
@@ -127,7 +126,7 @@ const (
 )
 
 // serviceError sets the two headers by which NATS micro tools know an error.
-func serviceError(h Header, e *module.Error) {
+func serviceError(h *headerWriter, e *module.Error) {
 	line := headerLine(e.Message, maxMessageHeader)
 	if line == "" {
 		line = headerLine(string(e.Code), maxCodeHeader)
@@ -191,8 +190,8 @@ func EncodeBareReply(output map[string]any, failure *module.Error) (Header, []by
 		body, err := Encode(JSON, output)
 		return nil, body, err
 	}
-	h := make(Header, 2)
+	h := newHeaderWriter()
 	serviceError(h, failure)
 	body, err := encodeError(failure, JSON)
-	return h, body, err
+	return h.header, body, err
 }

@@ -44,7 +44,7 @@ func EncodeRequest(r *Request, ct ContentType) (Header, []byte, error) {
 	if w.err != nil {
 		return nil, nil, w.err
 	}
-	return h, w.buf, nil
+	return h.header, w.buf, nil
 }
 
 func encodeBareRequest(r *Request, c *module.Context) (Header, []byte, error) {
@@ -52,12 +52,12 @@ func encodeBareRequest(r *Request, c *module.Context) (Header, []byte, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	h := Header{}
+	h := newHeaderWriter()
 	setTrace(h, traceParent(c, r.TraceParent))
-	return h, body, nil
+	return h.header, body, nil
 }
 
-func requestHeader(r *Request, ct ContentType) (Header, error) {
+func requestHeader(r *Request, ct ContentType) (*headerWriter, error) {
 	attempt := max(r.Attempt, 1)
 	switch {
 	case !ValidCallID(r.CallID):
@@ -73,11 +73,11 @@ func requestHeader(r *Request, ct ContentType) (Header, error) {
 	case len(r.IdempotencyKey) > maxIdempotency || !isPrintable(r.IdempotencyKey):
 		return nil, refuse("idempotency", "idempotency key is too long or not printable ASCII")
 	}
-	h := make(Header, 12)
-	h[HeaderVersion] = []string{strconv.Itoa(ProtocolVersion)}
-	h[HeaderCall] = []string{r.CallID}
-	h[HeaderAttempt] = []string{strconv.Itoa(attempt)}
-	h[HeaderContentType] = []string{string(ct)}
+	h := newHeaderWriter()
+	h.put(HeaderVersion, versionText)
+	h.put(HeaderCall, r.CallID)
+	h.put(HeaderAttempt, strconv.Itoa(attempt))
+	h.put(HeaderContentType, string(ct))
 	h.put(HeaderRoot, r.Root)
 	h.put(HeaderParent, r.Parent)
 	h.put(HeaderModuleVersion, r.Version)
@@ -108,14 +108,7 @@ func requestHeader(r *Request, ct ContentType) (Header, error) {
 	return h, nil
 }
 
-// put adds a header unless value is empty.
-func (h Header) put(name, value string) {
-	if value != "" {
-		h[name] = []string{value}
-	}
-}
-
-func setTrace(h Header, tp *module.TraceParent) {
+func setTrace(h *headerWriter, tp *module.TraceParent) {
 	if tp == nil {
 		return
 	}

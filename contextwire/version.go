@@ -9,6 +9,9 @@ package contextwire
 //	2026-11-30  1  a probe may name calls, its answer those no longer waited for
 const ProtocolVersion = 1
 
+// versionText is the value of apbus-version.
+const versionText = "1"
+
 // ContextVersion is written as _context_version. A higher one is read as far as
 // it is understood.
 const ContextVersion = 1
