@@ -25,6 +25,7 @@ const (
 	modMsgpack    = "github.com/vmihailenco/msgpack/v5"
 	modOTelTrace  = "go.opentelemetry.io/otel/trace"
 	modOTel       = "go.opentelemetry.io/otel"
+	modPrometheus = "github.com/prometheus/client_golang"
 	modYAML       = "go.yaml.in/yaml/v3"
 	modNATS       = "github.com/nats-io/nats.go"
 	modNATSServer = "github.com/nats-io/nats-server/v2"
@@ -38,7 +39,7 @@ const (
 // everything is what the level that wires may use.
 var everything = down(vocabulary, []string{
 	"contextwire",
-	"executor/registry", "executor/acl", "executor/approval", "executor/middleware",
+	"executor/registry", "executor/acl", "executor/approval", "executor/middleware", "executor/events",
 	"executor", "task", "loop", "examples",
 	"bus", "jetstream", "gateway",
 	"internal/settings",
@@ -68,9 +69,11 @@ var table = map[string]row{
 	}},
 	"executor/approval": {level: 1, owns: "which calls need a person", internal: vocabulary},
 	"executor/middleware": {level: 1, owns: "behaviour that wraps a call", internal: vocabulary, third: map[string]string{
-		modOTelTrace: "spans of the tracing middleware",
-		modOTel:      "attributes and codes of those spans",
+		modOTelTrace:  "spans of the tracing middleware",
+		modOTel:       "attributes and codes of those spans",
+		modPrometheus: "the metrics middleware, into a registry that is handed in",
 	}},
+	"executor/events": {level: 1, owns: "telling subscribers what happened", internal: vocabulary},
 
 	"executor": {
 		level: 2, owns: "governing one call",
