@@ -227,6 +227,29 @@ func TestStepTimeout(t *testing.T) {
 	}
 }
 
+// The built-in steps obey a limit of their own, too.
+func TestBuiltinStepTimeout(t *testing.T) {
+	s := executor.Standard()
+	step, _ := s.Step(executor.StepExecute)
+	timed := *step
+	timed.TimeoutMS = 100
+	if err := s.ConfigureStep(executor.StepExecute, &timed); err != nil {
+		t.Fatal(err)
+	}
+	for _, obeys := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			x := setup{modules: []module.Module{sleeper("m", time.Hour, obeys, nil)}, opts: []executor.Option{executor.WithStrategy(s)}}.executor(t)
+			began := time.Now()
+			_, err := x.Call(t.Context(), "m", nil)
+			e := wantCode(t, err, module.CodeModuleTimeout)
+			if took := time.Since(began); took > 110*time.Millisecond || e.Details["step"] != executor.StepExecute {
+				t.Errorf("after %v, details %v", took, e.Details)
+			}
+			_ = x.Settle(t.Context())
+		})
+	}
+}
+
 func TestRunUntil(t *testing.T) {
 	ran := false
 	x := setup{modules: []module.Module{fn("m", func(context.Context, map[string]any) (map[string]any, error) {

@@ -96,7 +96,9 @@ func (x *Executor) prepare() error {
 
 // Call runs one governed call of the module id and returns its bare output. A
 // Context carried by ctx is the parent (see module.WithContext); without one the
-// call is a root with a fresh Context. inputs may be nil and are not modified.
+// call is a root with a fresh Context. inputs may be nil and are not modified; they
+// must not be modified by anybody else while the module may read them, which one
+// that was abandoned (see Debt) may do after Call has returned.
 //
 // The error is INVALID_MODULE_ID or GENERAL_INVALID_INPUT when the call could not
 // begin, and otherwise a [*StepError] around the coded error. When ctx ends the

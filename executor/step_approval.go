@@ -72,7 +72,13 @@ func (p *Pipeline) requirement(policy *approval.Policy) approval.Requirement {
 	if p.entry == nil {
 		return approval.Requirement{Needed: p.aclApproval}
 	}
-	return policy.Require(p.moduleID, p.entry.Descriptor.Annotations, p.aclApproval)
+	a := &p.entry.Descriptor.Annotations
+	if policy == nil {
+		return approval.Requirement{
+			Needed: a.RequiresApproval || p.aclApproval, RequiresApproval: a.RequiresApproval, Destructive: a.Destructive,
+		}
+	}
+	return policy.Require(p.moduleID, *a, p.aclApproval)
 }
 
 // approveUnasked decides without a handler: a strict policy denies, otherwise the

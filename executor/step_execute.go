@@ -17,11 +17,17 @@ func executeStep() *Step {
 	}
 }
 
-func runExecute(_ context.Context, p *Pipeline) (*StepResult, error) {
+func runExecute(ctx context.Context, p *Pipeline) (*StepResult, error) {
+	timed := ctx != p.ctx
+	if !p.remote {
+		p.startClock()
+	}
+	if timed {
+		defer p.limitTo(ctx)()
+	}
 	if p.remote {
 		return nil, p.forward()
 	}
-	p.startClock()
 	// The last look before the module: whatever ended the call meanwhile keeps it
 	// from being run (core-executor seed, Cancel Token Mid-Pipeline Check).
 	if p.ctx.Err() != nil {
@@ -33,6 +39,21 @@ func runExecute(_ context.Context, p *Pipeline) (*StepResult, error) {
 	}
 	p.output = output
 	return nil, nil
+}
+
+// limitTo puts the step's own limit, which ctx carries, on top of the clock.
+func (p *Pipeline) limitTo(ctx context.Context) (restore func()) {
+	at, ok := ctx.Deadline()
+	if !ok {
+		return func() {}
+	}
+	without := p.ctx
+	limited, stop := context.WithDeadlineCause(without, at, cancel.Because(cancel.Timeout, "", "the time of step execute is over"))
+	p.ctx = limited
+	return func() {
+		stop()
+		p.ctx = without
+	}
 }
 
 // accept makes a module's result the call's output.
