@@ -15,7 +15,7 @@ type config struct {
 	NATS        []string `name:"nats" placeholder:"URL" help:"NATS servers to use instead of the embedded one."`
 	EmbedListen string   `default:"127.0.0.1:4222" placeholder:"HOST:PORT" help:"Address of the embedded NATS server; port 0 picks a free one."`
 	Data        string   `default:"apbus-data" placeholder:"DIR" help:"Data directory of the embedded server."`
-	Durability  string   `default:"power-safe" enum:"power-safe,process-safe" help:"What the embedded server's acknowledged data survives, ${enum}: a loss of power, or only the end of processes."`
+	Durability  string   `default:"power-safe" enum:"power-safe,process-safe" help:"What the embedded server's acknowledged data survives: a loss of power (power-safe), or only the end of processes (process-safe)."`
 	Tokens      string   `placeholder:"FILE" help:"Tokens file: who may use the API. Without one only callers on this machine are admitted."`
 	Creds       string   `placeholder:"FILE" help:"NATS credentials file, for --nats."`
 	NS          string   `name:"ns" default:"default" placeholder:"NAME" help:"Namespace on the bus."`
