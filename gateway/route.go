@@ -19,6 +19,7 @@ type handler func(x *exchange) error
 // route is one line of the table: what is served and, for the OpenAPI
 // document, what it means.
 type route struct {
+	// method "" is every method.
 	method, pattern string
 	operation       string // operationId
 	summary         string
@@ -62,11 +63,12 @@ func (g *Gateway) newMux(table []*route) (mux *http.ServeMux, err error) {
 			g.sameOrigin,
 			g.authorized(rt),
 		)
-		mux.HandleFunc(rt.method+" "+rt.pattern, func(w http.ResponseWriter, r *http.Request) {
+		mux.HandleFunc(strings.TrimSpace(rt.method+" "+rt.pattern), func(w http.ResponseWriter, r *http.Request) {
 			// The guard in front of the chain has answered every error.
 			_ = h(&exchange{w: &answer{ResponseWriter: w}, r: r})
 		})
 	}
+	mux.HandleFunc(elsewhere, g.unrouted)
 	return mux, nil
 }
 
@@ -82,20 +84,20 @@ func chain(h handler, wrappers ...func(handler) handler) handler {
 func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.Header().Set("Cache-Control", "no-store")
-	if _, pattern := g.mux.Handler(r); pattern == "" {
-		g.unrouted(&exchange{w: &answer{ResponseWriter: w}, r: r})
-		return
-	}
 	g.mux.ServeHTTP(w, r)
 }
 
+// elsewhere is the pattern of all that no route has.
+const elsewhere = "/"
+
 // unrouted answers a path that no route has, or not with this method.
-func (g *Gateway) unrouted(x *exchange) {
+func (g *Gateway) unrouted(w http.ResponseWriter, r *http.Request) {
+	x := &exchange{w: &answer{ResponseWriter: w}, r: r}
 	var allowed []string
 	for _, method := range []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete} {
 		other := x.r.WithContext(x.r.Context())
 		other.Method = method
-		if _, pattern := g.mux.Handler(other); pattern != "" {
+		if _, pattern := g.mux.Handler(other); pattern != "" && pattern != elsewhere {
 			allowed = append(allowed, method)
 		}
 	}
@@ -124,8 +126,9 @@ func (g *Gateway) guarded(rt *route) func(handler) handler {
 				if err != nil {
 					g.answerError(rt, x, err)
 				}
-				g.log.DebugContext(x.r.Context(), "request served",
-					"route", rt.operation, "status", x.w.status, "duration", time.Since(start), "call_id", x.callID, "trace_id", x.traceID)
+				g.log.LogAttrs(x.r.Context(), slog.LevelDebug, "request served",
+					slog.String("route", rt.operation), slog.Int("status", x.w.status), slog.Duration("duration", time.Since(start)),
+					slog.String("call_id", x.callID), slog.String("trace_id", x.traceID))
 			}()
 			return next(x)
 		}

@@ -33,8 +33,17 @@ const (
 )
 
 // run serves until ctx is done, then stops softly: requests and detached calls
-// may finish within a grace, the rest is cancelled.
+// may finish within a grace, the rest is cancelled. A start that ctx cut short
+// is settings.ErrInterrupted.
 func run(ctx context.Context, spec settings.Spec) error {
+	err := serve(ctx, spec)
+	if err != nil && ctx.Err() != nil {
+		return fmt.Errorf("%w: %w", settings.ErrInterrupted, err)
+	}
+	return err
+}
+
+func serve(ctx context.Context, spec settings.Spec) error {
 	cfg, res, err := parse(spec)
 	if err != nil || res.Done {
 		return err

@@ -260,6 +260,15 @@ func TestTokensFile(t *testing.T) {
 	}
 }
 
+func TestInterruptedStart(t *testing.T) {
+	ctx, stop := context.WithCancelCause(t.Context())
+	stop(errors.New("signal"))
+	err := run(ctx, spec(nil, nil, free(t)))
+	if settings.ExitCode(err) != 130 {
+		t.Errorf("got %v, want an interruption", err)
+	}
+}
+
 func TestUsageErrors(t *testing.T) {
 	tests := []struct {
 		name string
