@@ -18,9 +18,11 @@ type Entry struct {
 	// Input and Output are the compiled schemas.
 	Input, Output *schema.Compiled
 
-	// Previewer and Preflighter are the module itself where it is one, else nil.
+	// Previewer, Preflighter and Streamer are the module itself where it is one,
+	// else nil.
 	Previewer   module.Previewer
 	Preflighter module.Preflighter
+	Streamer    module.Streamer
 
 	// refs counts calls that hold the entry; closing takes closed off it, so that
 	// one number says both.

@@ -22,7 +22,8 @@ type Declaration struct {
 
 // Register admits a module. The errors, in the order of the checks:
 // INVALID_MODULE_ID for an ID that is malformed or begins with a reserved word
-// (ephemeral excepted), the module's own complaint, SCHEMA_PARSE_ERROR and its
+// (ephemeral excepted), the module's own complaint, STREAMING_INTERFACE_MISMATCH
+// for one that is said to stream and is no module.Streamer, SCHEMA_PARSE_ERROR and its
 // relatives for a schema that does not compile, GENERAL_INVALID_INPUT when
 // [Options].Validate refuses, DUPLICATE_MODULE_ID when the ID is taken or being
 // loaded or unloaded, and the unchanged error of OnLoad.
@@ -57,13 +58,16 @@ func (r *Registry) register(ctx context.Context, m module.Module, d Declaration,
 	if l, ok := m.(module.Loader); ok {
 		if err := load(ctx, l, id); err != nil {
 			r.unreserve(id)
+			at := time.Now()
 			r.log.LogAttrs(ctx, levelError, "module load failed",
-				moduleAttr(id), causeAttr(err), timeAttr(time.Now()))
+				moduleAttr(id), causeAttr(err), timeAttr(at))
+			r.emitLoadFailed(id, err, at)
 			return err
 		}
 	}
 	r.publish(e)
 	r.changed()
+	r.emitChange(ctx, module.EventModuleRegistered, id)
 	return nil
 }
 
@@ -74,17 +78,20 @@ func (r *Registry) prepare(m module.Module, d Declaration, internal bool) (*Entr
 	if err := module.ValidateID(desc.ID); err != nil {
 		return nil, err
 	}
-	ephemeral := module.FirstSegment(desc.ID) == "ephemeral"
+	isEphemeral := module.FirstSegment(desc.ID) == ephemeral
 	switch {
-	case internal && ephemeral:
+	case internal && isEphemeral:
 		return nil, module.Errorf(module.CodeInvalidModuleID, "module id %s: ephemeral modules are not internal", desc.ID)
-	case !internal && !ephemeral && module.IsReservedID(desc.ID):
+	case !internal && !isEphemeral && module.IsReservedID(desc.ID):
 		return nil, module.Errorf(module.CodeInvalidModuleID, "module id %s begins with a reserved word", desc.ID)
 	}
 	if c, ok := m.(module.Checker); ok {
 		if err := c.Check(); err != nil {
 			return nil, err
 		}
+	}
+	if err := checkStreaming(m, &desc); err != nil {
+		return nil, err
 	}
 	desc.Annotations.RequiresApproval = desc.Annotations.RequiresApproval || d.Annotations.RequiresApproval
 	desc.Annotations.Destructive = desc.Annotations.Destructive || d.Annotations.Destructive
@@ -98,6 +105,7 @@ func (r *Registry) prepare(m module.Module, d Declaration, internal bool) (*Entr
 	}
 	e.Previewer, _ = m.(module.Previewer)
 	e.Preflighter, _ = m.(module.Preflighter)
+	e.Streamer, _ = m.(module.Streamer)
 	if r.validate != nil {
 		if err := r.validate(m); err != nil {
 			return nil, module.Errorf(module.CodeInvalidInput, "module %s was refused: %w", desc.ID, err)

@@ -18,6 +18,13 @@ type Options struct {
 	// Validate, when set, is asked about every module before the duplicate check;
 	// its error refuses the module with GENERAL_INVALID_INPUT.
 	Validate func(m module.Module) error
+	// Events, when set, is told of every module that became visible or invisible
+	// and of every failed load. It runs in the goroutine that made the change,
+	// never under a lock, and must not block.
+	Events func(module.Event)
+	// Redactor masks the identity in the events of ephemeral modules; nil means
+	// the default names.
+	Redactor *schema.Redactor
 }
 
 // Registry holds the modules of one process. Make one with [New].
@@ -25,6 +32,8 @@ type Registry struct {
 	log      *slog.Logger
 	validate func(m module.Module) error
 	schemas  *schema.Cache
+	events   func(module.Event)
+	redactor *schema.Redactor
 
 	// visible maps an ID to its *Entry. It is written only under mu and read
 	// without it.
@@ -44,6 +53,8 @@ func New(opts Options) *Registry {
 		log:      cmp.Or(opts.Logger, slog.Default()),
 		validate: opts.Validate,
 		schemas:  schema.NewCache(),
+		events:   opts.Events,
+		redactor: opts.Redactor,
 		reserved: make(map[string]struct{}),
 	}
 }

@@ -17,10 +17,13 @@ const DefaultWait = 5 * time.Second
 
 const levelError = slog.LevelError
 
+// timestampForm is ISO 8601 in UTC, to the millisecond.
+const timestampForm = "2006-01-02T15:04:05.000Z"
+
 // Unregister is [Registry.SafeUnregister] with [DefaultWait]. It reports whether
 // the module was there, whatever became of its calls; an absent one is no error.
 func (r *Registry) Unregister(ctx context.Context, id string) bool {
-	e := r.withdraw(id)
+	e := r.withdraw(ctx, id)
 	if e == nil {
 		return false
 	}
@@ -38,7 +41,7 @@ func (r *Registry) Unregister(ctx context.Context, id string) bool {
 // A module that unregisters itself from inside a call waits for that very call,
 // and so for the whole of wait.
 func (r *Registry) SafeUnregister(ctx context.Context, id string, wait time.Duration) (clean bool, err error) {
-	e := r.withdraw(id)
+	e := r.withdraw(ctx, id)
 	if e == nil {
 		return true, nil
 	}
@@ -46,13 +49,14 @@ func (r *Registry) SafeUnregister(ctx context.Context, id string, wait time.Dura
 }
 
 // withdraw makes the module invisible and refuses new calls; nil when absent.
-func (r *Registry) withdraw(id string) *Entry {
+func (r *Registry) withdraw(ctx context.Context, id string) *Entry {
 	e := r.hide(id)
 	if e == nil {
 		return nil
 	}
 	e.close()
 	r.changed()
+	r.emitChange(ctx, module.EventModuleUnregistered, id)
 	return e
 }
 
@@ -126,7 +130,7 @@ func unload(ctx context.Context, u module.Unloader, id string) (err error) {
 func moduleAttr(id string) slog.Attr { return slog.String("module_id", id) }
 
 func timeAttr(t time.Time) slog.Attr {
-	return slog.String("timestamp", t.UTC().Format("2006-01-02T15:04:05.000Z"))
+	return slog.String("timestamp", t.UTC().Format(timestampForm))
 }
 
 // causeAttr adds the stack where a panic is behind err.
