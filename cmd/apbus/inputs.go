@@ -35,9 +35,10 @@ func inputsFrom(id string, schema map[string]any, pairs []string) (map[string]an
 		if err != nil {
 			return nil, err
 		}
-		typed, ok := typedValue(value, kindsOf(schema, property, 0))
+		kinds := kindsOf(schema, property)
+		typed, ok := typedValue(value, kinds)
 		if !ok {
-			return nil, settings.Usagef("%s: want %s", key, strings.Join(slices.Sorted(maps.Keys(kindsOf(schema, property, 0))), " or "))
+			return nil, settings.Usagef("%s: want %s", key, strings.Join(slices.Sorted(maps.Keys(kinds)), " or "))
 		}
 		out[key] = typed
 	}
@@ -104,11 +105,21 @@ func resolved(document map[string]any, node any) any {
 	return true
 }
 
+// maxSchemaNodes bounds the work that one input's schema may cause, since it
+// comes from another process and may multiply itself.
+const maxSchemaNodes = 1000
+
 // kindsOf collects the JSON types that a schema admits; none means any.
-func kindsOf(document map[string]any, node any, depth int) map[string]bool {
+func kindsOf(document map[string]any, node any) map[string]bool {
+	left := maxSchemaNodes
+	return collectKinds(document, node, &left, 0)
+}
+
+func collectKinds(document map[string]any, node any, left *int, depth int) map[string]bool {
 	kinds := map[string]bool{}
+	*left--
 	m, ok := resolved(document, node).(map[string]any)
-	if !ok || depth > maxHops {
+	if !ok || *left < 0 || depth > maxHops {
 		return kinds
 	}
 	switch t := m["type"].(type) {
@@ -136,7 +147,7 @@ func kindsOf(document map[string]any, node any, depth int) map[string]bool {
 	for _, keyword := range []string{"anyOf", "oneOf", "allOf"} {
 		list, _ := m[keyword].([]any)
 		for _, alternative := range list {
-			inner := kindsOf(document, alternative, depth+1)
+			inner := collectKinds(document, alternative, left, depth+1)
 			if len(inner) == 0 && keyword != "allOf" {
 				return map[string]bool{} // one alternative admits anything
 			}
@@ -191,7 +202,7 @@ func typedValue(value string, kinds map[string]bool) (any, bool) {
 
 // describeKinds shows the types of an input to people.
 func describeKinds(document map[string]any, node any) string {
-	kinds := slices.Sorted(maps.Keys(kindsOf(document, node, 0)))
+	kinds := slices.Sorted(maps.Keys(kindsOf(document, node)))
 	if len(kinds) == 0 {
 		return "any"
 	}

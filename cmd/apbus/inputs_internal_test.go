@@ -126,3 +126,40 @@ func TestUnknownInputs(t *testing.T) {
 		})
 	}
 }
+
+// TestHostileSchema has a schema that would multiply itself without end.
+func TestHostileSchema(t *testing.T) {
+	refs := strings.Repeat(`{"$ref":"#/$defs/x"},`, 50)
+	doc := schemaOf(t, `{"properties":{"k":{"$ref":"#/$defs/x"}},"$defs":{"x":{"allOf":[`+refs+`{"type":"integer"}]}}}`)
+	got, err := inputsFrom("test.module", doc, []string{"k=5"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(map[string]any{"k": int64(5)}, got); d != "" {
+		t.Error(d)
+	}
+}
+
+func FuzzInputs(f *testing.F) {
+	f.Add(`{"properties":{"k":{"type":"integer"}}}`, "k=1")
+	f.Add(`{"properties":{"k":{"$ref":"#/$defs/x"}},"$defs":{"x":{"anyOf":[{"$ref":"#/$defs/x"},{"enum":[1,"a",null]}]}}}`, "k=a")
+	f.Add(`{"$ref":"#"}`, "k=")
+	f.Add(`{"additionalProperties":{"type":["string",1,null]}}`, `k={"a":1}`)
+	f.Fuzz(func(t *testing.T, schema, pair string) {
+		doc, err := contextwire.DecodeMap(contextwire.JSON, []byte(schema), contextwire.Limits{})
+		if err != nil {
+			t.Skip()
+		}
+		inputs, err := inputsFrom("test.module", doc, []string{pair})
+		if err != nil {
+			var usage *settings.UsageError
+			if !errors.As(err, &usage) {
+				t.Errorf("err = %T, want a usage error", err)
+			}
+			return
+		}
+		if len(inputs) != 1 {
+			t.Errorf("%d inputs, want one", len(inputs))
+		}
+	})
+}

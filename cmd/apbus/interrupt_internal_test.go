@@ -87,6 +87,24 @@ func TestCtrlCCancelsTheRemoteWork(t *testing.T) {
 	}
 }
 
+// TestCtrlCBeforeTheCall interrupts while the module's schema is fetched: nothing
+// was called, so nothing is cancelled.
+func TestCtrlCBeforeTheCall(t *testing.T) {
+	ctx, stop := context.WithCancelCause(t.Context())
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodGet {
+			t.Errorf("%s %s", r.Method, r.URL)
+		}
+		stop(errors.New("interrupt"))
+		<-r.Context().Done()
+	}))
+	defer server.Close()
+	got := runCLI(ctx, "", nil, "--router", server.URL, "call", "demo.sleep", "ms=60000")
+	if got.exit != 130 || !strings.Contains(got.stderr, "apbus: interrupted") {
+		t.Errorf("exit code %d, stderr %q", got.exit, got.stderr)
+	}
+}
+
 // newBusWithNode starts a server and one node with examples on it.
 func newBusWithNode(t *testing.T) (url string, client *bus.Client) {
 	t.Helper()

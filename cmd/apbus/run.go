@@ -31,6 +31,9 @@ func run(ctx context.Context, spec settings.Spec, stdin io.Reader) error {
 			stdout: &printer{w: spec.Stdout, json: flags.JSON, terminal: settings.IsTerminal(spec.Stdout)},
 		}
 		err = res.Context.Run(s)
+		if err != nil && ctx.Err() != nil && !errors.Is(err, settings.ErrInterrupted) {
+			err = fmt.Errorf("%w: %w", settings.ErrInterrupted, err)
+		}
 	}
 	if err != nil {
 		report(spec.Stdout, spec.Stderr, flags.JSON, err)

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats.go"
 
 	"github.com/apbus/apbus/bus"
 	"github.com/apbus/apbus/internal/settings"
@@ -93,13 +94,18 @@ func (s *started) wait(t *testing.T) error {
 // startBus starts a server and a client that speaks to it.
 func startBus(t *testing.T) (url string, client *bus.Client) {
 	t.Helper()
+	url, client, _ = startBusWithConns(t)
+	return url, client
+}
+
+func startBusWithConns(t *testing.T) (url string, client *bus.Client, conns *bus.Conns) {
+	t.Helper()
 	server, err := bus.StartEmbedded(bus.EmbedOptions{Listen: "127.0.0.1:0", DataDir: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(server.Shutdown)
-	conns, err := bus.Connect(t.Context(), bus.Options{Servers: []string{server.URL()}})
-	if err != nil {
+	if conns, err = bus.Connect(t.Context(), bus.Options{Servers: []string{server.URL()}}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(conns.Close)
@@ -107,7 +113,7 @@ func startBus(t *testing.T) (url string, client *bus.Client) {
 		t.Fatal(err)
 	}
 	t.Cleanup(client.Close)
-	return server.URL(), client
+	return server.URL(), client, conns
 }
 
 func waitModules(t *testing.T, client *bus.Client, ids ...string) {
@@ -145,6 +151,26 @@ func TestNodeHosts(t *testing.T) {
 	}
 	if ms, _ := out["budget_ms"].(int64); ms <= 0 || ms > 5000 {
 		t.Errorf("budget_ms = %v, want up to 5000", out["budget_ms"])
+	}
+}
+
+// TestBareRequest is what "nats req" does.
+func TestBareRequest(t *testing.T) {
+	url, client, conns := startBusWithConns(t)
+	startNode(t, "--nats", url, "--id", "n1", "--examples=math")
+	waitModules(t, client, "math.add")
+	for request, want := range map[string]string{
+		`{"a":1,"b":2}`: `{"sum":3}`,
+		`{"a":9223372036854775807,"b":9223372036854775807}`: `{"sum":18446744073709551614}`,
+		`{"a":0.5,"b":2}`: `{"sum":2.5}`,
+	} {
+		reply, err := conns.Calls.Request(t.Context(), &nats.Msg{Subject: "apbus.v1.call.default._.math.add", Data: []byte(request)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := string(reply.Data); got != want {
+			t.Errorf("%s gives %s, want %s", request, got, want)
+		}
 	}
 }
 
