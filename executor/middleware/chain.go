@@ -139,7 +139,9 @@ func (c *Chain) Before(ctx context.Context, call *Call) (inputs map[string]any, 
 		if e.before == nil {
 			continue
 		}
+		started := call.started()
 		replaced, err := e.runBefore(ctx, call)
+		call.ran(e, "before", started, replaced != nil, Recovery{}, err)
 		if err != nil {
 			return call.Inputs, i + 1, c.failed(e, "before", i+1, err)
 		}
@@ -170,7 +172,9 @@ func (c *Chain) After(ctx context.Context, call *Call, output map[string]any) (m
 		if e.after == nil {
 			continue
 		}
+		started := call.started()
 		replaced, err := e.runAfter(ctx, call, output)
+		call.ran(e, "after", started, replaced != nil, Recovery{}, err)
 		if err != nil {
 			return output, c.failed(e, "after", len(c.entries), err)
 		}
@@ -194,7 +198,9 @@ func (c *Chain) OnError(ctx context.Context, call *Call, entered int, err *modul
 		if e.onError == nil {
 			continue
 		}
+		started := call.started()
 		r, failure := e.runOnError(ctx, call, err)
+		call.ran(e, "on_error", started, false, r, failure)
 		if failure != nil {
 			c.logFailedHook(ctx, e, call, failure)
 			continue

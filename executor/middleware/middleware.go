@@ -70,6 +70,7 @@ type Call struct {
 
 	state                []callState
 	enriched, undeclared []string
+	watch                func(HookEvent)
 }
 
 // InputChanges names the middlewares that replaced the inputs in the latest
