@@ -35,7 +35,7 @@ func (p *Pipeline) run(ctx context.Context) (map[string]any, error) {
 	err := p.attempts(ctx)
 	if err == nil {
 		p.complete(nil)
-		return p.output, nil
+		return p.output, p.deliverWhole()
 	}
 	p.complete(module.AsError(err))
 	return nil, err
@@ -68,6 +68,10 @@ func (p *Pipeline) attempt(ctx context.Context) (again bool, err error) {
 		step = &StepError{Err: err}
 	}
 	coded := p.surface(step)
+	if p.streamed {
+		p.failedAfterStream(ctx, step.Step, coded)
+		return false, nil
+	}
 	// Cancellation is looked for after unwrapping and never reaches on_error
 	// (core-executor seed, Cancellation Short-Circuit, D-20).
 	if p.entered > 0 && coded.Code != module.CodeExecutionCancelled {
@@ -84,6 +88,12 @@ func (p *Pipeline) attempt(ctx context.Context) (again bool, err error) {
 func (p *Pipeline) recover(ctx context.Context, failure *module.Error) (again, recovered bool) {
 	r := p.chain.OnError(module.WithContext(ctx, p.mctx), &p.call, p.entered, failure)
 	switch {
+	case p.chunks > 0 || p.streamed:
+		// What the reader has got cannot be taken back or begun again.
+		if r.Recovered() {
+			p.x.log.LogAttrs(ctx, levelWarn, "recovery of a stream that has begun, ignored", p.attrs()...)
+		}
+		return false, false
 	case r.Output != nil:
 		output, err := module.NormalizeMap(r.Output)
 		if err != nil {

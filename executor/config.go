@@ -14,6 +14,7 @@ const (
 	DefaultACLTimeout      = time.Second
 	DefaultMaxCallDepth    = 32
 	DefaultMaxModuleRepeat = 3
+	DefaultMaxMergeDepth   = module.DefaultMergeDepth
 )
 
 // Config holds every setting of an [Executor]. The zero value means the public
@@ -37,12 +38,15 @@ type Config struct {
 	// MaxModuleRepeat is how often a module may stand in a chain: 1 to 100, 0
 	// means 3.
 	MaxModuleRepeat int
+	// MaxMergeDepth is how many levels of objects the chunks of a stream are merged
+	// (stream.max_merge_depth): 1 to 64, 0 means 32.
+	MaxMergeDepth int
 }
 
 // settings is a Config with its defaults filled in.
 type settings struct {
 	timeout, global, grace, acl time.Duration
-	depth, repeat               int
+	depth, repeat, merge        int
 }
 
 func (c Config) resolve() (settings, error) {
@@ -51,7 +55,7 @@ func (c Config) resolve() (settings, error) {
 		global:  orDefault(c.GlobalTimeout, DefaultGlobalTimeout),
 		grace:   orDefault(c.GracePeriod, DefaultGracePeriod),
 		acl:     orDefault(c.ACLTimeout, DefaultACLTimeout),
-		depth:   c.MaxCallDepth, repeat: c.MaxModuleRepeat,
+		depth:   c.MaxCallDepth, repeat: c.MaxModuleRepeat, merge: c.MaxMergeDepth,
 	}
 	for _, d := range []struct {
 		key   string
@@ -69,6 +73,12 @@ func (c Config) resolve() (settings, error) {
 	}
 	if s.repeat == 0 {
 		s.repeat = DefaultMaxModuleRepeat
+	}
+	if s.merge == 0 {
+		s.merge = DefaultMaxMergeDepth
+	}
+	if s.merge < 1 || s.merge > 64 {
+		return s, module.Errorf(module.CodeInvalidInput, "stream.max_merge_depth is %d, want 1 to 64", s.merge)
 	}
 	if s.depth < 1 || s.depth > 1000 {
 		return s, module.Errorf(module.CodeInvalidInput, "executor.max_call_depth is %d, want 1 to 1000", s.depth)

@@ -143,14 +143,14 @@ func (p *Pipeline) watchStep(s *Step, i int) (next int, err error) {
 	r, err := p.runObserved(s)
 	if err != nil {
 		if p.ignores(s, err) {
-			p.trace.ran(s, started, nil, "error_ignored")
+			p.trace.ran(s, started, nil, "error_ignored", err)
 			p.record(s, nil)
 			return i, nil
 		}
-		p.trace.ran(s, started, nil, "")
+		p.trace.ran(s, started, nil, "", err)
 		return i, &StepError{Step: s.Name, Err: err}
 	}
-	p.trace.ran(s, started, r, "")
+	p.trace.ran(s, started, r, "", nil)
 	p.record(s, p.outputOf(s))
 	next = i
 	if r != nil && r.Action != Continue {

@@ -198,9 +198,15 @@ func TestStepTimeout(t *testing.T) {
 		want  module.Code
 		after time.Duration
 	}{
-		{"in time", func(context.Context) error { time.Sleep(10 * time.Millisecond); return nil }, "", 10 * time.Millisecond},
+		{"in time", func(context.Context) error {
+			time.Sleep(10 * time.Millisecond) //archtest:real-time not real: every use is inside a bubble
+			return nil
+		}, "", 10 * time.Millisecond},
 		{"obeys", func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }, module.CodeModuleTimeout, 100 * time.Millisecond},
-		{"stubborn", func(context.Context) error { time.Sleep(time.Hour); return nil }, module.CodeModuleTimeout, 110 * time.Millisecond},
+		{"stubborn", func(context.Context) error {
+			time.Sleep(time.Hour) //archtest:real-time not real: every use is inside a bubble
+			return nil
+		}, module.CodeModuleTimeout, 110 * time.Millisecond},
 		{"panics", func(context.Context) error { panic("x") }, module.CodeInternal, 0},
 	}
 	for _, tt := range tests {

@@ -3,7 +3,6 @@ package executor_test
 import (
 	"context"
 	"fmt"
-	"log"
 
 	"github.com/apbus/apbus/executor"
 	"github.com/apbus/apbus/executor/approval"
@@ -24,11 +23,13 @@ func Example() {
 	reg := registry.New(registry.Options{})
 	if err := reg.Register(module.New("math.add", "Add two numbers",
 		func(_ context.Context, in In) (Out, error) { return Out{in.A + in.B}, nil })); err != nil {
-		log.Fatal(err)
+		fmt.Println(err)
+		return
 	}
 	x, err := executor.New(reg, executor.Config{})
 	if err != nil {
-		log.Fatal(err)
+		fmt.Println(err)
+		return
 	}
 	out, err := x.Call(context.Background(), "math.add", map[string]any{"a": 1, "b": 2})
 	fmt.Println(out["sum"], err)
@@ -68,14 +69,16 @@ func ExampleExecutor_Call_nested() {
 	})
 	for _, m := range []module.Module{shout{}, greet} {
 		if err := reg.Register(m); err != nil {
-			log.Fatal(err)
+			fmt.Println(err)
+			return
 		}
 	}
 	x, err := executor.New(reg, executor.Config{}, executor.WithObserver(executor.ObserverFunc(func(c executor.Completion) {
 		fmt.Println(c.ModuleID, "called by", c.Context.CallerID(), "in", c.Context.CallChain())
 	})))
 	if err != nil {
-		log.Fatal(err)
+		fmt.Println(err)
+		return
 	}
 	out, err := x.Call(context.Background(), "text.greet", map[string]any{"name": "ana"})
 	fmt.Println(out["text"], err)
@@ -90,7 +93,8 @@ func ExampleExecutor_Call_nested() {
 func ExampleWithMiddleware() {
 	reg := registry.New(registry.Options{})
 	if err := reg.Register(shout{}); err != nil {
-		log.Fatal(err)
+		fmt.Println(err)
+		return
 	}
 	fallback := &middleware.Funcs{
 		Label: "fallback",
@@ -100,7 +104,8 @@ func ExampleWithMiddleware() {
 	}
 	x, err := executor.New(reg, executor.Config{}, executor.WithMiddleware(fallback))
 	if err != nil {
-		log.Fatal(err)
+		fmt.Println(err)
+		return
 	}
 	out, err := x.Call(context.Background(), "text.shout", map[string]any{"text": 5})
 	fmt.Println(out["text"], err)
@@ -114,7 +119,8 @@ func ExampleWithApproval() {
 		return map[string]any{"dropped": true}, nil
 	}, module.WithAnnotations(module.Annotations{Destructive: true, RequiresApproval: true}))
 	if err := reg.Register(drop); err != nil {
-		log.Fatal(err)
+		fmt.Println(err)
+		return
 	}
 	x, err := executor.New(reg, executor.Config{}, executor.WithApproval(approval.Callback(
 		func(_ context.Context, r *approval.Request) (*approval.Result, error) {
@@ -124,7 +130,8 @@ func ExampleWithApproval() {
 			return &approval.Result{Status: approval.Rejected, Reason: "not that one"}, nil
 		})))
 	if err != nil {
-		log.Fatal(err)
+		fmt.Println(err)
+		return
 	}
 	out, err := x.Call(context.Background(), "db.drop", map[string]any{"table": "scratch"})
 	fmt.Println(out, err)
@@ -151,11 +158,13 @@ func ExampleExecutor_Validate() {
 			}}}, nil
 		}))
 	if err := reg.Register(remove); err != nil {
-		log.Fatal(err)
+		fmt.Println(err)
+		return
 	}
 	x, err := executor.New(reg, executor.Config{})
 	if err != nil {
-		log.Fatal(err)
+		fmt.Println(err)
+		return
 	}
 	r := x.Validate(context.Background(), "users.delete", map[string]any{"user_id": 42})
 	fmt.Println("valid", r.Valid, "needs approval", r.RequiresApproval)

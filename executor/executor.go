@@ -24,6 +24,7 @@ type Executor struct {
 	strategy *Strategy
 	remote   Remote
 	observer Observer
+	events   func(module.Event)
 	chain    *middleware.List
 	pending  []middleware.Middleware // of WithMiddleware, until New has a logger
 

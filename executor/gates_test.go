@@ -291,7 +291,7 @@ func TestApprovalWaitEndsWithTheCall(t *testing.T) {
 		return nil, context.Cause(ctx)
 	})
 	stubborn := approval.Callback(func(context.Context, *approval.Request) (*approval.Result, error) {
-		time.Sleep(time.Hour)
+		time.Sleep(time.Hour) //archtest:real-time not real: every use is inside a bubble
 		return &approval.Result{Status: approval.Approved}, nil
 	})
 	tests := []struct {

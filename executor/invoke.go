@@ -2,6 +2,7 @@ package executor
 
 import (
 	"context"
+	"time"
 
 	"github.com/apbus/apbus/contextwire"
 	"github.com/apbus/apbus/module"
@@ -14,15 +15,34 @@ import (
 // (BUS_VERSION_MISMATCH), or one of the steps before it refused the call. It is
 // never sent on to a [Remote].
 func (x *Executor) Invoke(ctx context.Context, req *contextwire.Request) (*contextwire.Reply, error) {
-	p := x.incoming(req)
-	if err := p.admit(req.Inputs); err != nil {
-		return nil, err
+	return x.incoming(req).reply(ctx, req)
+}
+
+// reply runs the call. Where a trace is asked for, it comes with the reply, and
+// with a failure as a [*TracedError].
+func (p *Pipeline) reply(ctx context.Context, req *contextwire.Request) (*contextwire.Reply, error) {
+	started := time.Now()
+	if req.Trace {
+		p.trace = &Trace{ModuleID: p.moduleID, Strategy: p.strategy.Name()}
 	}
-	out, err := p.run(ctx)
-	if err != nil {
-		return nil, err
+	var out map[string]any
+	err := p.admit(req.Inputs)
+	if err == nil {
+		out, err = p.run(ctx)
 	}
-	return &contextwire.Reply{Output: out, Attempt: req.Attempt}, nil
+	var trace map[string]any
+	if p.trace != nil {
+		p.trace.ended(err)
+		p.trace.Duration = time.Since(started)
+		trace = p.trace.Map()
+	}
+	switch {
+	case err == nil:
+		return &contextwire.Reply{Output: out, Attempt: req.Attempt, Trace: trace}, nil
+	case trace != nil:
+		return &contextwire.Reply{Attempt: req.Attempt, Trace: trace}, err
+	}
+	return nil, err
 }
 
 // Check validates a call that came over the bus without running it. The error is
@@ -39,9 +59,12 @@ func (x *Executor) incoming(req *contextwire.Request) *Pipeline {
 	return &Pipeline{
 		x: x, moduleID: req.ModuleID, strategy: x.strategy, owned: true,
 		opts:   module.CallOptions{VersionHint: req.Version},
-		parent: req.Context, budget: req.Budget, report: req.Progress,
-		info: module.CallInfo{
-			ID: req.CallID, Attempt: req.Attempt, Root: root, Parent: req.Parent, IdempotencyKey: req.IdempotencyKey,
+		parent: req.Context,
+		bus: &arrival{
+			budget: req.Budget, report: req.Progress,
+			info: module.CallInfo{
+				ID: req.CallID, Attempt: req.Attempt, Root: root, Parent: req.Parent, IdempotencyKey: req.IdempotencyKey,
+			},
 		},
 	}
 }

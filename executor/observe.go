@@ -44,6 +44,10 @@ type Completion struct {
 	Retries int
 	// Abandoned is true when the module was still running.
 	Abandoned bool
+	// Chunks counts what a stream delivered. PostError is what failed once its last
+	// chunk was out, which the caller was not told: Err is nil then.
+	Chunks    int
+	PostError *module.Error
 }
 
 // Inputs returns the redacted inputs, nil before lookup.
@@ -72,6 +76,7 @@ func (p *Pipeline) complete(err *module.Error) {
 		ModuleID: p.moduleID, Context: p.mctx, Err: err,
 		Started: p.started, Duration: time.Since(p.started),
 		Executed: p.executed, Retries: p.retries, Abandoned: p.abandoned,
+		Chunks: p.chunks, PostError: p.postError,
 	}
 	if p.entry != nil {
 		c.Descriptor = p.entry.Descriptor

@@ -55,6 +55,13 @@ type Remote interface {
 	Check(ctx context.Context, req *contextwire.Request) (*module.PreflightResult, error)
 }
 
+// RemoteStreamer is a [Remote] that can stream. Every chunk goes to send, in order;
+// after an error of send it must stop and return. The reply's output is the merged
+// value. Without it a stream of another node's module is GENERAL_NOT_IMPLEMENTED.
+type RemoteStreamer interface {
+	InvokeStream(ctx context.Context, req *contextwire.Request, send func(module.Chunk) error) (*contextwire.Reply, error)
+}
+
 // Option configures [New].
 type Option func(*Executor)
 
@@ -84,6 +91,12 @@ func WithRedactor(r *schema.Redactor) Option { return func(x *Executor) { x.reda
 
 // WithStrategy replaces the standard strategy. It must not change once a call ran.
 func WithStrategy(s *Strategy) Option { return func(x *Executor) { x.strategy = s } }
+
+// WithEvents hands over what operators should know: denials, decisions, policy
+// overrides and streams whose end was found wrong. notify runs in the call's own
+// goroutine, so it must not block; it must be safe for concurrent use. The
+// registry's own events are an option of the registry.
+func WithEvents(notify func(module.Event)) Option { return func(x *Executor) { x.events = notify } }
 
 // WithObserver tells o how every call on a module of this process ended.
 func WithObserver(o Observer) Option { return func(x *Executor) { x.observer = o } }

@@ -20,7 +20,7 @@ type Pipeline struct {
 	moduleID string
 	opts     module.CallOptions
 	dryRun   bool // validation only
-	owned    bool // came over the bus: this process is the owner or nobody is
+	owned    bool // this process is the owner or nobody is
 
 	// ctx is handed from step to step: context creation and the start of the clock
 	// derive it. It is a field because steps are replaceable and share this state.
@@ -29,9 +29,7 @@ type Pipeline struct {
 	parent *module.Context // nil for a root call until context creation
 	mctx   *module.Context
 	token  *cancel.Token
-	info   module.CallInfo
-	report func(module.ProgressReport)
-	budget time.Duration
+	bus    *arrival // nil unless the call came over the bus
 
 	entry  *registry.Entry
 	held   bool // entry is ours to release
@@ -47,6 +45,11 @@ type Pipeline struct {
 	call        middleware.Call
 	entered     int // middlewares entered
 
+	sink      func(module.Chunk) error // takes the chunks of a stream; nil for a plain call
+	chunks    int                      // handed to sink
+	streamed  bool                     // the module gave its output in chunks, to its end
+	postError *module.Error            // what failed after that
+
 	clock     clock
 	started   time.Time
 	retries   int
@@ -57,6 +60,13 @@ type Pipeline struct {
 
 	outputs map[string]any // by step name, when somebody looks at them
 	trace   *Trace
+}
+
+// arrival is what comes with a call over the bus.
+type arrival struct {
+	info   module.CallInfo
+	report func(module.ProgressReport)
+	budget time.Duration
 }
 
 // ModuleID returns the module being called.

@@ -49,12 +49,10 @@ func (p *Pipeline) authorize(ctx context.Context, own Authorizer) error {
 	}
 	if !p.dryRun {
 		p.x.log.LogAttrs(ctx, levelWarn, "acl denied", p.attrs(
-			slog.String("event", "apcore.acl.denied"), slog.String("caller_id", q.CallerID), slog.String("reason", d.Reason))...)
+			slog.String("event", module.EventACLDenied), slog.String("caller_id", q.CallerID), slog.String("reason", d.Reason))...)
+		p.emit(module.EventACLDenied, module.SeverityWarn, map[string]any{"caller_id": nullable(q.CallerID), "reason": d.Reason})
 	}
-	var caller any
-	if q.CallerID != "" {
-		caller = q.CallerID
-	}
+	caller := nullable(q.CallerID)
 	return module.Errorf(module.CodeACLDenied, "calling %s is denied", p.moduleID).
 		WithDetails(map[string]any{"caller_id": caller, "target_id": p.moduleID})
 }

@@ -154,13 +154,25 @@ func (p *Pipeline) logDecision(ctx context.Context, r *approval.Result) {
 		level = slog.LevelInfo
 	}
 	p.x.log.LogAttrs(ctx, level, "approval decided", p.attrs(
-		slog.String("event", "apcore.approval.decision"), slog.String("status", string(r.Status)),
+		slog.String("event", module.EventApprovalDecision), slog.String("status", string(r.Status)),
 		slog.String("approved_by", r.ApprovedBy), slog.String("reason", r.Reason), slog.String("approval_id", r.ApprovalID))...)
+	severity := module.SeverityInfo
+	if level == levelWarn {
+		severity = module.SeverityWarn
+	}
+	p.emit(module.EventApprovalDecision, severity, map[string]any{
+		"status": string(r.Status), "approved_by": nullable(r.ApprovedBy), "reason": nullable(r.Reason),
+		"approval_id": nullable(r.ApprovalID),
+	})
 }
 
 func (p *Pipeline) logOverride(ctx context.Context, need approval.Requirement) {
 	p.x.log.LogAttrs(ctx, slog.LevelInfo, "policy override", p.attrs(
-		slog.String("event", "apcore.policy.override"), slog.String("pattern", need.Override.Pattern),
+		slog.String("event", module.EventPolicyOverride), slog.String("pattern", need.Override.Pattern),
 		slog.Bool("requires_approval", need.RequiresApproval), slog.Bool("destructive", need.Destructive),
 		slog.Bool("needs_approval", need.Needed), slog.String("reason", need.Reason))...)
+	p.emit(module.EventPolicyOverride, module.SeverityInfo, map[string]any{
+		"pattern": need.Override.Pattern, "requires_approval": need.RequiresApproval, "destructive": need.Destructive,
+		"needs_approval": need.Needed, "reason": nullable(need.Reason),
+	})
 }

@@ -22,6 +22,9 @@ func runBefore(_ context.Context, p *Pipeline) (*StepResult, error) {
 		return nil, nil
 	}
 	p.call = middleware.Call{ModuleID: p.moduleID, Inputs: p.inputs, Context: p.mctx, Descriptor: p.Descriptor()}
+	if p.trace != nil {
+		p.call.Watch(p.trace.hook)
+	}
 	p.startClock()
 	inputs, entered, err := p.chain.Before(p.ctx, &p.call)
 	p.entered = entered

@@ -22,7 +22,11 @@ func runContext(_ context.Context, p *Pipeline) (*StepResult, error) {
 	if p.started.IsZero() {
 		p.started = now
 	}
-	scope := module.CallScope{Call: p.info, Progress: p.report}
+	var scope module.CallScope
+	var budget time.Duration
+	if p.bus != nil {
+		scope.Call, scope.Progress, budget = p.bus.info, p.bus.report, p.bus.budget
+	}
 	if p.parent == nil {
 		p.parent = module.NewContext(module.ContextOptions{Identity: p.opts.Identity, TraceParent: p.opts.TraceParent})
 		p.opts.Identity, p.opts.TraceParent = nil, nil // they are in it now, also for a retry
@@ -35,7 +39,7 @@ func runContext(_ context.Context, p *Pipeline) (*StepResult, error) {
 		// From the first run, so that a retry does not start the time again.
 		global = p.started.Add(p.x.set.global)
 	}
-	p.clock.begin(p.started, global, p.x.set.global, p.budget)
+	p.clock.begin(p.started, global, p.x.set.global, budget)
 	scope.GlobalDeadline = global
 
 	// From p.ctx and not from the step's own context, whose timer ends with it.

@@ -33,6 +33,9 @@ func runExecute(ctx context.Context, p *Pipeline) (*StepResult, error) {
 	if p.ctx.Err() != nil {
 		return nil, p.ended(p.ctx).NotExecuted()
 	}
+	if p.sink != nil && p.entry.Streamer != nil {
+		return nil, p.stream()
+	}
 	output, err := p.execute()
 	if err != nil {
 		return nil, err
@@ -81,6 +84,9 @@ func (p *Pipeline) forward() error {
 	if err != nil {
 		return err
 	}
+	if p.sink != nil {
+		return p.forwardStream(req)
+	}
 	reply, err := p.x.remote.Invoke(p.ctx, req)
 	if err != nil {
 		if p.ctx.Err() != nil && module.AsError(err) == nil {
@@ -91,6 +97,7 @@ func (p *Pipeline) forward() error {
 	if reply == nil || reply.Output == nil {
 		return module.Errorf(module.CodeInternal, "module %s: the remote returned nothing", p.moduleID)
 	}
+	p.adoptTrace(reply)
 	p.output = reply.Output
 	return nil
 }
@@ -103,7 +110,7 @@ func (p *Pipeline) remoteRequest() (*contextwire.Request, error) {
 	}
 	req := &contextwire.Request{
 		ModuleID: p.moduleID, Root: root, Parent: info.ID, Version: p.opts.VersionHint,
-		Context: p.remoteContext(), Inputs: p.raw,
+		Context: p.remoteContext(), Inputs: p.raw, Stream: p.sink != nil, Trace: p.trace != nil,
 	}
 	budget, limited := p.remaining(time.Now())
 	if !limited {

@@ -21,6 +21,7 @@ type execution struct {
 	callRef
 	state  atomic.Int32
 	done   chan struct{}
+	chunks chan module.Chunk // of a stream; nil otherwise
 	output map[string]any
 	err    error
 	// late is true when the call had ended before the module returned.
@@ -153,7 +154,11 @@ func (e *execution) run(ctx context.Context) {
 		e.entry.Release()
 		e.x.debt.done()
 	}()
-	e.output, e.err = e.invoke(ctx)
+	if e.chunks != nil {
+		e.err = e.produce(ctx)
+	} else {
+		e.output, e.err = e.invoke(ctx)
+	}
 	returned = true
 }
 

@@ -22,7 +22,7 @@ const sec = time.Second
 func sleeper(id string, d time.Duration, obeys bool, limit *time.Duration) *mod {
 	return &mod{desc: module.Descriptor{ID: id, Timeout: limit}, execute: func(ctx context.Context, _ map[string]any) (map[string]any, error) {
 		if !obeys {
-			time.Sleep(d)
+			time.Sleep(d) //archtest:real-time not real: every use is inside a bubble
 			return map[string]any{"slept": true}, nil
 		}
 		select {
@@ -177,7 +177,7 @@ func TestNegativeModuleTimeout(t *testing.T) {
 func TestClockStartsAtTheFirstBefore(t *testing.T) {
 	slow := func(d time.Duration) *middleware.Funcs {
 		return middleware.UseBefore("slow", func(context.Context, *middleware.Call) (map[string]any, error) {
-			time.Sleep(d)
+			time.Sleep(d) //archtest:real-time not real: every use is inside a bubble
 			return nil, nil
 		})
 	}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"time"
 
+	"github.com/apbus/apbus/contextwire"
+	"github.com/apbus/apbus/executor/middleware"
 	"github.com/apbus/apbus/module"
 )
 
@@ -12,8 +14,24 @@ type Trace struct {
 	ModuleID string
 	Strategy string
 	Steps    []StepTrace
+	// Hooks are the middleware hooks that ran, in order: those of the call's
+	// middlewares and those of the strategy's step middlewares.
+	Hooks    []HookTrace
 	Duration time.Duration
 	Success  bool
+	// Error is what the call failed with, nil for a success.
+	Error *module.Error
+	// Remote is the owner's own trace in its wire form, where the module lives on
+	// another node that sent one.
+	Remote map[string]any
+}
+
+// HookTrace is one hook of a [Trace].
+type HookTrace struct {
+	// Step is the step around which a step middleware's hook ran, "" for a hook of
+	// the call's middlewares.
+	Step string
+	middleware.HookEvent
 }
 
 // StepTrace is one step of a [Trace]. SkipReason is no_match, remote (the
@@ -26,6 +44,8 @@ type StepTrace struct {
 	Skipped       bool
 	SkipReason    string
 	DecisionPoint bool
+	// Error is the code the step failed with, "" for none.
+	Error module.Code
 }
 
 // CallWithTrace is [Executor.Call] that also tells what each step did. Errors,
@@ -40,13 +60,21 @@ func (x *Executor) CallWithTrace(ctx context.Context, id string, inputs map[stri
 	started := time.Now()
 	defer func() { t.Duration = time.Since(started) }()
 	if err := p.admit(inputs); err != nil {
+		t.ended(err)
 		return nil, t, err
 	}
 	p.parent = module.FromContext(ctx)
 	defer x.enterRoot(p.parent)()
 	out, err := p.run(ctx)
-	t.Success = err == nil
+	t.ended(err)
 	return out, t, err
+}
+
+// ended notes how the call went. It may be called on a nil Trace.
+func (t *Trace) ended(err error) {
+	if t != nil {
+		t.Success, t.Error = err == nil, module.AsError(err)
+	}
 }
 
 // skipped and ran may be called on a nil Trace, which records nothing.
@@ -56,12 +84,12 @@ func (t *Trace) skipped(s *Step, reason string) {
 	}
 }
 
-func (t *Trace) ran(s *Step, started time.Time, r *StepResult, reason string) {
+func (t *Trace) ran(s *Step, started time.Time, r *StepResult, reason string, err error) {
 	if t == nil {
 		return
 	}
 	t.Steps = append(t.Steps, StepTrace{
 		Name: s.Name, Duration: time.Since(started), Result: r, SkipReason: reason,
-		DecisionPoint: r != nil && r.Confidence != nil,
+		DecisionPoint: r != nil && r.Confidence != nil, Error: module.CodeOf(err),
 	})
 }
