@@ -45,6 +45,7 @@ type Client struct {
 	hosts   map[proc]*host
 	closed  bool
 
+	active        sync.WaitGroup // calls
 	reconnectedAt stamp
 	life          context.Context
 	stop          context.CancelCauseFunc
@@ -54,11 +55,22 @@ type Client struct {
 
 // outgoing is one call of this client, over all its attempts.
 type outgoing struct {
-	req  *contextwire.Request
-	stop context.CancelCauseFunc
+	req *contextwire.Request
+	// stopped is closed by stop, after cause was set.
+	stopped chan struct{}
+	once    sync.Once
+	cause   error
 
 	mu    sync.Mutex
 	owner proc // the process that has it, as far as known
+}
+
+// stop ends the call on this side, whatever the caller's context says.
+func (o *outgoing) stop(cause error) {
+	o.once.Do(func() {
+		o.cause = cause
+		close(o.stopped)
+	})
 }
 
 func (o *outgoing) setOwner(p proc) {
@@ -137,7 +149,8 @@ func (c *Client) unlisten() {
 }
 
 // Close cancels the calls in flight with cause shutdown, waits for everything
-// the client started, and leaves the connections open.
+// the client started, and leaves the connections open. It must not be called
+// from a call's progress function.
 func (c *Client) Close() {
 	c.mu.Lock()
 	if c.closed {
@@ -153,8 +166,11 @@ func (c *Client) Close() {
 	for _, o := range open {
 		o.stop(cancel.Because(cancel.Shutdown, c.name, "client closed"))
 	}
+	c.active.Wait() // they end at once, and tell their owners
 	c.dir.close()
+	c.mu.Lock() // see giveUp
 	c.stop(cancel.Because(cancel.Shutdown, c.name, "client closed"))
+	c.mu.Unlock()
 	c.wg.Wait()
 	c.unlisten()
 }

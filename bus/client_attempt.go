@@ -159,37 +159,53 @@ func (a *attempt) wait(ctx context.Context) (map[string]any, proc, error) {
 			t.Stop()
 		}
 	}()
+	armBackstop := func() {
+		if left, limited := budget(a.deadline); limited {
+			backstop = timer(left + a.patience())
+		}
+	}
+	waiting := time.Now()
 	if a.host == nil {
 		silence = timer(silenceLimit)
 	}
-	if left, limited := budget(a.deadline); limited && done == nil {
-		backstop = timer(left + a.patience())
-	}
+	armBackstop()
 	for {
 		select {
 		case m := <-a.frames:
 			silence = nil
+			grace := a.grace
 			body, ended, err := a.frame(m)
 			if ended || err != nil {
 				return body, a.owner(), err
+			}
+			if a.grace != grace {
+				armBackstop()
 			}
 		case e := <-a.lost:
 			a.fate = fateLost
 			a.client.giveUp(a, cancel.Because(cancel.NodeLost, a.client.name, "owner lost"))
 			return nil, a.owner(), e
 		case <-silence:
+			if time.Since(waiting) > silenceLimit+tick/2 {
+				// It was this process that stood still; the frame may be here.
+				waiting, silence = time.Now(), timer(silenceLimit)
+				continue
+			}
 			a.fate = fateLost
 			a.client.giveUp(a, cancel.Because(cancel.NodeLost, a.client.name, "no host accepted the call"))
-			return nil, a.owner(), module.Errorf(module.CodeBusNodeLost, "no host accepted the call")
+			return nil, a.owner(), a.client.lostError(a, proc{}, "no host accepted the call")
 		case <-done:
 			cause := context.Cause(ctx)
 			if !isTimeout(cause) {
-				a.fate = fateGivenUp
-				a.client.giveUp(a, cause)
-				return nil, a.owner(), a.client.cancelled(ctx, a.req)
+				return nil, a.owner(), a.stop(cause)
 			}
 			// The owner ends it by its own clock; its answer is worth waiting for.
-			done, backstop = nil, timer(a.patience())
+			done = nil
+			if a.deadline.IsZero() {
+				backstop = timer(a.patience())
+			}
+		case <-a.out.stopped:
+			return nil, a.owner(), a.stop(a.out.cause)
 		case <-backstop:
 			a.fate = fateGivenUp
 			a.client.giveUp(a, cancel.Because(cancel.Timeout, a.client.name, "no answer in time"))
@@ -197,6 +213,13 @@ func (a *attempt) wait(ctx context.Context) (map[string]any, proc, error) {
 				WithDetails(map[string]any{"module_id": a.req.ModuleID})
 		}
 	}
+}
+
+// stop ends the attempt because this side no longer waits.
+func (a *attempt) stop(cause error) *module.Error {
+	a.fate = fateGivenUp
+	a.client.giveUp(a, cause)
+	return a.client.cancelled(cause, a.req)
 }
 
 func isTimeout(cause error) bool {
@@ -220,6 +243,8 @@ func (a *attempt) frame(m *nats.Msg) (body map[string]any, ended bool, err error
 	}
 	f, err := contextwire.DecodeFrame(contextwire.Header(m.Header), m.Data, a.client.limits)
 	if err != nil {
+		// Whatever it was, the call ends here, so it must end there.
+		a.client.giveUp(a, cancel.Because(cancel.Caller, a.client.name, "the answer cannot be read"))
 		return nil, true, module.Propagate(err, a.req.ModuleID, a.req.Context)
 	}
 	if f.Node != "" {

@@ -2,11 +2,9 @@ package bus
 
 import (
 	"context"
-	"errors"
 	"math/rand/v2"
 	"time"
 
-	"github.com/apbus/apbus/cancel"
 	"github.com/apbus/apbus/contextwire"
 	"github.com/apbus/apbus/module"
 )
@@ -42,14 +40,15 @@ func (c *Client) exchange(ctx context.Context, kind string, r *contextwire.Reque
 	if req.Context == nil {
 		req.Context = module.NewContext(module.ContextOptions{TraceParent: req.TraceParent})
 	}
-	ctx, stop := context.WithCancelCause(ctx)
-	defer stop(nil)
-	out := &outgoing{req: &req, stop: stop}
+	out := &outgoing{req: &req, stopped: make(chan struct{})}
 	if err := c.begin(out); err != nil {
 		return nil, final{}, err
 	}
 	defer c.end(out)
 
+	if ctx.Err() != nil {
+		return nil, final{}, c.cancelled(context.Cause(ctx), &req).NotExecuted()
+	}
 	deadline := callDeadline(ctx, r.Budget)
 	tried := map[proc]bool{}
 	for n := 1; ; n++ {
@@ -71,8 +70,8 @@ func (c *Client) exchange(ctx context.Context, kind string, r *contextwire.Reque
 			return nil, final{by, n}, e
 		}
 		tried[by] = true
-		if err := pause(ctx, wait); err != nil {
-			return nil, final{by, n}, c.cancelled(ctx, &req)
+		if cause := out.pause(ctx, wait); cause != nil {
+			return nil, final{by, n}, c.cancelled(cause, &req)
 		}
 	}
 }
@@ -110,6 +109,7 @@ func (c *Client) begin(o *outgoing) error {
 		return module.Errorf(module.CodeInvalidInput, "call id is already in flight").NotExecuted()
 	}
 	c.calls[o.req.CallID] = o
+	c.active.Add(1)
 	return nil
 }
 
@@ -117,6 +117,7 @@ func (c *Client) end(o *outgoing) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.calls, o.req.CallID)
+	c.active.Done()
 }
 
 // retry decides whether another attempt is allowed and how long to wait first.
@@ -127,8 +128,7 @@ func (c *Client) retry(e *module.Error, a *attempt, n int, deadline time.Time) (
 	switch {
 	case a.fate == fateLost:
 		// It may have run. Only a module that says so may run again.
-		ann, known := c.dir.annotations(a.req.ModuleID)
-		if !known || (!ann.Idempotent && !ann.Readonly) {
+		if e.Retryable != module.True {
 			return 0, false
 		}
 	case !e.Unexecuted:
@@ -159,21 +159,23 @@ func retryAfter(e *module.Error) time.Duration {
 	return time.Duration(min(max(ms, 0), 60_000)) * time.Millisecond
 }
 
-func pause(ctx context.Context, d time.Duration) error {
+// pause waits between two attempts. It returns why the call ended meanwhile.
+func (o *outgoing) pause(ctx context.Context, d time.Duration) error {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
 	case <-t.C:
 		return nil
+	case <-o.stopped:
+		return o.cause
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
 }
 
 // cancelled is how a call ends that its own side gave up.
-func (c *Client) cancelled(ctx context.Context, req *contextwire.Request) *module.Error {
-	cause := context.Cause(ctx)
-	if errors.Is(cause, context.DeadlineExceeded) || cancel.ReasonOf(cause) == cancel.Timeout {
+func (c *Client) cancelled(cause error, req *contextwire.Request) *module.Error {
+	if isTimeout(cause) {
 		return module.Wrap(module.CodeModuleTimeout, cause, "the call's time is over").
 			WithDetail("module_id", req.ModuleID).At(req.Context, req.ModuleID)
 	}
