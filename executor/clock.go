@@ -20,7 +20,8 @@ type clock struct {
 
 	free    bool // nothing outside can end the run
 	running bool
-	alarm   *alarm // nil when nothing is armed
+	began   time.Time // when it started running
+	alarm   *alarm    // nil when nothing is armed
 }
 
 // begin fixes the deadlines of the whole call, at its first step.
@@ -46,8 +47,8 @@ func (c *clock) begin(now, global time.Time, globalTimeout, budget time.Duration
 // returns the context that ends then. Where ctx itself ends no later, nothing is
 // armed: then this is not the call whose time is over, and it gets no grace.
 func (c *clock) start(ctx context.Context, token *cancel.Token, limit time.Duration, extra time.Time) context.Context {
-	c.running = true
 	now := time.Now()
+	c.running, c.began = true, now
 	deadline, allowed := c.deadline, c.whole
 	if limit > 0 {
 		if at := now.Add(limit); deadline.IsZero() || at.Before(deadline) {

@@ -14,12 +14,14 @@ import (
 // (Error.Unexecuted): the module is not registered here, its version does not fit
 // (BUS_VERSION_MISMATCH), or one of the steps before it refused the call. It is
 // never sent on to a [Remote].
+//
+// With req.Trace the reply's Trace holds the wire form of the call's [Trace]. Then,
+// and only then, a failed call has a reply beside its error, with nothing but that.
 func (x *Executor) Invoke(ctx context.Context, req *contextwire.Request) (*contextwire.Reply, error) {
 	return x.incoming(req).reply(ctx, req)
 }
 
-// reply runs the call. Where a trace is asked for, it comes with the reply, and
-// with a failure as a [*TracedError].
+// reply runs the call, with a trace where one is asked for.
 func (p *Pipeline) reply(ctx context.Context, req *contextwire.Request) (*contextwire.Reply, error) {
 	started := time.Now()
 	if req.Trace {

@@ -23,7 +23,7 @@ func runBefore(_ context.Context, p *Pipeline) (*StepResult, error) {
 	}
 	p.call = middleware.Call{ModuleID: p.moduleID, Inputs: p.inputs, Context: p.mctx, Descriptor: p.Descriptor()}
 	if p.trace != nil {
-		p.call.Watch(p.trace.hook)
+		p.call.Watch(p.watchHook)
 	}
 	p.startClock()
 	inputs, entered, err := p.chain.Before(p.ctx, &p.call)

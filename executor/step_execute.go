@@ -88,6 +88,7 @@ func (p *Pipeline) forward() error {
 		return p.forwardStream(req)
 	}
 	reply, err := p.x.remote.Invoke(p.ctx, req)
+	p.adoptTrace(reply)
 	if err != nil {
 		if p.ctx.Err() != nil && module.AsError(err) == nil {
 			return p.ended(p.ctx)
@@ -97,7 +98,6 @@ func (p *Pipeline) forward() error {
 	if reply == nil || reply.Output == nil {
 		return module.Errorf(module.CodeInternal, "module %s: the remote returned nothing", p.moduleID)
 	}
-	p.adoptTrace(reply)
 	p.output = reply.Output
 	return nil
 }

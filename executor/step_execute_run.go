@@ -19,6 +19,7 @@ const settleTime = 10 * time.Millisecond
 // writes the result and then decides state; who waits reads it after that.
 type execution struct {
 	callRef
+	began  time.Time
 	state  atomic.Int32
 	done   chan struct{}
 	chunks chan module.Chunk // of a stream; nil otherwise
@@ -40,7 +41,7 @@ func (p *Pipeline) execute() (map[string]any, error) {
 		}
 		return p.accept(output, err)
 	}
-	e := &execution{callRef: p.ref(), done: make(chan struct{}, 1)}
+	e := &execution{callRef: p.ref(), began: p.clock.began, done: make(chan struct{}, 1)}
 	go e.run(p.ctx)
 	select {
 	case <-e.done:
@@ -137,7 +138,6 @@ func growStack(i int) byte {
 // run is the body of the module's goroutine.
 func (e *execution) run(ctx context.Context) {
 	growStack(0)
-	started := time.Now()
 	returned := false
 	defer func() {
 		if !returned {
@@ -150,7 +150,7 @@ func (e *execution) run(ctx context.Context) {
 			return
 		}
 		e.x.log.LogAttrs(ctx, levelWarn, "late result discarded",
-			e.attrs(slog.Float64("duration_ms", float64(time.Since(started))/float64(time.Millisecond)))...)
+			e.attrs(slog.Float64("duration_ms", float64(time.Since(e.began))/float64(time.Millisecond)))...)
 		e.entry.Release()
 		e.x.debt.done()
 	}()

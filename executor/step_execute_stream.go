@@ -155,6 +155,7 @@ func (p *Pipeline) forwardStream(req *contextwire.Request) error {
 		}
 		return left
 	})
+	p.adoptTrace(reply)
 	switch {
 	case left != nil:
 		return p.unread(left)
@@ -165,7 +166,6 @@ func (p *Pipeline) forwardStream(req *contextwire.Request) error {
 	case reply == nil:
 		return module.Errorf(module.CodeInternal, "module %s: the remote returned nothing", p.moduleID)
 	}
-	p.adoptTrace(reply)
 	p.streamed = true
 	if p.output = reply.Output; p.output == nil {
 		p.output = map[string]any{}

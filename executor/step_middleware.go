@@ -3,6 +3,7 @@ package executor
 import (
 	"log/slog"
 	"slices"
+	"time"
 
 	"github.com/apbus/apbus/executor/middleware"
 	"github.com/apbus/apbus/module"
@@ -30,7 +31,10 @@ func (p *Pipeline) runObserved(s *Step) (*StepResult, error) {
 		return p.runStep(s)
 	}
 	for i, m := range around {
-		if err := p.guarded(s, func() error { return m.BeforeStep(s.Name, p.state(s)) }); err != nil {
+		started := time.Now()
+		err := p.guarded(s, func() error { return m.BeforeStep(s.Name, p.state(s)) })
+		p.watchStepHook(s, m, "before_step", started, false, err)
+		if err != nil {
 			for _, entered := range slices.Backward(around[:i+1]) {
 				_, _ = p.stepRecovery(s, entered, err)
 			}
@@ -56,7 +60,10 @@ func (p *Pipeline) runObserved(s *Step) (*StepResult, error) {
 		p.foreign = false
 	}
 	for _, m := range slices.Backward(around) {
-		if err := p.guarded(s, func() error { return m.AfterStep(s.Name, p.state(s), p.outputOf(s)) }); err != nil {
+		started := time.Now()
+		err := p.guarded(s, func() error { return m.AfterStep(s.Name, p.state(s), p.outputOf(s)) })
+		p.watchStepHook(s, m, "after_step", started, false, err)
+		if err != nil {
 			p.foreign = true
 			return nil, err
 		}
@@ -69,11 +76,14 @@ func (p *Pipeline) stepRecovery(s *Step, m StepMiddleware, err error) (output an
 	if module.CodeOf(err) == module.CodeExecutionCancelled {
 		return nil, false
 	}
+	started := time.Now()
 	failure := p.guarded(s, func() error {
 		output, recovered = m.OnStepError(s.Name, p.state(s), err)
 		return nil
 	})
-	return output, recovered && failure == nil
+	recovered = recovered && failure == nil
+	p.watchStepHook(s, m, "on_step_error", started, recovered, failure)
+	return output, recovered
 }
 
 // adopt makes a recovery the output of the step where the step has one.

@@ -2,6 +2,7 @@ package executor
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/apbus/apbus/contextwire"
@@ -74,6 +75,39 @@ func (x *Executor) CallWithTrace(ctx context.Context, id string, inputs map[stri
 func (t *Trace) ended(err error) {
 	if t != nil {
 		t.Success, t.Error = err == nil, module.AsError(err)
+	}
+}
+
+// watchHook notes a hook of the call's middlewares. What its error says is made
+// fit to be seen, as that of the call is.
+func (p *Pipeline) watchHook(e middleware.HookEvent) {
+	if e.Err != nil {
+		ref := p.ref()
+		e.Err = ref.scrub(module.Propagate(e.Err, p.moduleID, p.mctx))
+	}
+	p.trace.Hooks = append(p.trace.Hooks, HookTrace{HookEvent: e})
+}
+
+// watchStepHook notes a hook of a step middleware, if anybody looks.
+func (p *Pipeline) watchStepHook(s *Step, m StepMiddleware, hook string, started time.Time, recovered bool, err error) {
+	if p.trace == nil {
+		return
+	}
+	e := middleware.HookEvent{Middleware: fmt.Sprintf("%T", m), Hook: hook, Duration: time.Since(started)}
+	if err != nil {
+		ref := p.ref()
+		e.Err = ref.scrub(module.Propagate(err, p.moduleID, p.mctx))
+	}
+	if recovered {
+		e.Recovery = middleware.RecoveryOutput
+	}
+	p.trace.Hooks = append(p.trace.Hooks, HookTrace{Step: s.Name, HookEvent: e})
+}
+
+// adoptTrace keeps the owner's trace.
+func (p *Pipeline) adoptTrace(r *contextwire.Reply) {
+	if p.trace != nil && r != nil {
+		p.trace.Remote = r.Trace
 	}
 }
 
