@@ -104,6 +104,9 @@ func (c *catalogue) descriptor(ctx context.Context, hash string) (module.Descrip
 	if err != nil {
 		return module.Descriptor{}, fmt.Errorf("read descriptor: %w", err)
 	}
+	if d.Hash() != hash {
+		return module.Descriptor{}, module.Errorf(module.CodeBusBadMessage, "the descriptor is not the one its hash names")
+	}
 	return d, nil
 }
 

@@ -47,6 +47,11 @@ func (c *Client) hostOf(p proc) *host {
 	defer c.mu.Unlock()
 	h := c.hosts[p]
 	if h == nil {
+		for old, idle := range c.hosts {
+			if !c.dir.has(old) && idle.isIdle() {
+				delete(c.hosts, old) // an earlier life of some node
+			}
+		}
 		h = &host{client: c, proc: p, open: map[cancel.Key]*attempt{}, told: map[cancel.Key]bool{}}
 		c.hosts[p] = h
 	}
@@ -62,6 +67,13 @@ func (h *host) add(a *attempt) {
 		h.watching = true
 		h.client.wg.Go(h.watch)
 	}
+}
+
+// isIdle reports whether nobody uses or watches the process.
+func (h *host) isIdle() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return !h.watching && len(h.open) == 0
 }
 
 func (h *host) remove(a *attempt) {
@@ -209,19 +221,20 @@ func (h *host) onPong(body map[string]any, opened, closed []cancel.Key) {
 		if !ok {
 			continue
 		}
-		if a := h.open[cancel.Key{Call: call, Attempt: n}]; a != nil {
+		key := cancel.Key{Call: call, Attempt: n}
+		if a := h.open[key]; a != nil {
 			strangers = append(strangers, a)
 		}
+		h.told[key] = true // so that the next ping takes it back
 	}
 	h.mu.Unlock()
 	for _, a := range strangers {
-		a.fail(h.lostError(a, "the process that took the call does not know it"))
+		a.fail(h.client.lostError(a, h.proc, "the process that took the call does not know it"))
 	}
 }
 
 // lose ends every call on the process with BUS_NODE_LOST.
 func (h *host) lose(why string) {
-	h.client.dir.drop(h.proc)
 	h.mu.Lock()
 	lost := make([]*attempt, 0, len(h.open))
 	for _, a := range h.open {
@@ -229,15 +242,26 @@ func (h *host) lose(why string) {
 	}
 	clear(h.told)
 	h.mu.Unlock()
-	for _, a := range lost {
-		a.fail(h.lostError(a, why))
+	ends := make([]*module.Error, len(lost))
+	for i, a := range lost {
+		ends[i] = h.client.lostError(a, h.proc, why)
+	}
+	// Forgotten only now: it may be the only one that says what its modules are.
+	h.client.dir.drop(h.proc)
+	for i, a := range lost {
+		a.fail(ends[i])
 	}
 }
 
-func (h *host) lostError(a *attempt, why string) *module.Error {
-	e := module.Errorf(module.CodeBusNodeLost, "%s", why).
-		WithDetails(map[string]any{"module_id": a.req.ModuleID, "node": h.proc.node, "boot": h.proc.boot})
-	ann, known := h.client.dir.annotations(a.req.ModuleID)
+// lostError is how an attempt ends whose owner is gone: it may be tried again
+// when its module says that this is safe.
+func (c *Client) lostError(a *attempt, p proc, why string) *module.Error {
+	details := map[string]any{"module_id": a.req.ModuleID}
+	if p != (proc{}) {
+		details["node"], details["boot"] = p.node, p.boot
+	}
+	e := module.Errorf(module.CodeBusNodeLost, "%s", why).WithDetails(details)
+	ann, known := c.dir.annotations(a.req.ModuleID)
 	e.Retryable = module.TriOf(known && (ann.Idempotent || ann.Readonly))
 	return e.At(a.req.Context, a.req.ModuleID)
 }

@@ -359,6 +359,13 @@ func (d *directory) annotations(moduleID string) (module.Annotations, bool) {
 	return module.Annotations{}, false
 }
 
+// has reports whether the process is in the catalogue.
+func (d *directory) has(p proc) bool {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	return d.nodes[p] != nil
+}
+
 // drop forgets a process that turned out to be gone.
 func (d *directory) drop(p proc) {
 	d.mu.Lock()

@@ -5,9 +5,11 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"net"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/apbus/apbus/bus"
@@ -111,17 +113,50 @@ func untilDone(started chan<- string, ended chan<- error) func(context.Context, 
 // end of the test, in order.
 type mesh struct {
 	t      *testing.T
+	dir    string
 	server *bus.Embedded
 	undo   []func()
 }
 
 func newMesh(t *testing.T) *mesh {
 	t.Helper()
-	server, err := bus.StartEmbedded(bus.EmbedOptions{NoListen: true, DataDir: t.TempDir()})
+	m := &mesh{t: t, dir: t.TempDir()}
+	m.start()
+	return m
+}
+
+// onMesh runs a test in a bubble with a server of its own.
+func onMesh(t *testing.T, test func(m *mesh)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		m := newMesh(t)
+		defer m.close()
+		test(m)
+	})
+}
+
+func (m *mesh) start() {
+	m.t.Helper()
+	server, err := bus.StartEmbedded(bus.EmbedOptions{NoListen: true, DataDir: m.dir})
 	if err != nil {
-		t.Fatal(err)
+		m.t.Fatal(err)
 	}
-	return &mesh{t: t, server: server}
+	m.server = server
+}
+
+// InProcessConn connects to the server that runs now, so that a connection
+// finds its way back after a restart.
+func (m *mesh) InProcessConn() (net.Conn, error) {
+	if m.server == nil {
+		return nil, errors.New("the server is down")
+	}
+	return m.server.Server().InProcessConn()
+}
+
+func (m *mesh) stopServer() {
+	server := m.server
+	m.server = nil
+	server.Shutdown()
 }
 
 // close is called at the end of a bubble, since cleanups run outside of it.
@@ -135,7 +170,7 @@ func (m *mesh) close() {
 
 func (m *mesh) conns() *bus.Conns {
 	m.t.Helper()
-	c, err := bus.Connect(m.t.Context(), bus.Options{InProcess: m.server.Server(), Name: "test", Logger: quiet()})
+	c, err := bus.Connect(m.t.Context(), bus.Options{InProcess: m, Name: "test", Logger: quiet()})
 	if err != nil {
 		m.t.Fatal(err)
 	}
@@ -147,11 +182,16 @@ func quiet() *slog.Logger { return slog.New(slog.NewTextHandler(io.Discard, nil)
 
 func (m *mesh) node(id string, host bus.Host, edit ...func(*bus.NodeOptions)) *bus.Node {
 	m.t.Helper()
+	return m.nodeOn(m.conns(), id, host, edit...)
+}
+
+func (m *mesh) nodeOn(conns *bus.Conns, id string, host bus.Host, edit ...func(*bus.NodeOptions)) *bus.Node {
+	m.t.Helper()
 	o := bus.NodeOptions{ID: id, Logger: quiet()}
 	for _, f := range edit {
 		f(&o)
 	}
-	n, err := bus.NewNode(m.conns(), host, o)
+	n, err := bus.NewNode(conns, host, o)
 	if err != nil {
 		m.t.Fatal(err)
 	}

@@ -112,6 +112,7 @@ type Node struct {
 	gate   *gate
 	replay *replay
 	subs   *moduleSubs
+	direct []Subscription // calls to this process by name
 	facts  *publisher
 
 	// beat is when the node last noticed time passing; a gap means that it was
@@ -193,9 +194,11 @@ func (n *Node) start() error {
 	}
 	for _, kind := range []string{kindCall, kindCheck} {
 		subject := n.subjects.directed(kind, n.opts.ID, n.boot, ">")
-		if err := n.subscribe(n.conns.Calls, subject, "", func(m *nats.Msg) { n.receive(kind, m) }); err != nil {
-			return err
+		sub, err := n.conns.Calls.Subscribe(subject, "", func(m *nats.Msg) { n.receive(kind, m) })
+		if err != nil {
+			return fmt.Errorf("start node: %w", err)
 		}
+		n.direct = append(n.direct, sub)
 	}
 	n.wg.Go(n.heartbeat)
 	if err := n.subs.update(); err != nil {
@@ -268,9 +271,13 @@ func (n *Node) Close() error {
 }
 
 func (n *Node) teardown() {
-	n.subs.close()
+	n.leave(n.subs.close())
 	n.stop(cancel.Because(cancel.Shutdown, n.opts.ID, "node closed"))
 	n.work.Wait()
+	n.leave(n.direct)
+	if err := n.flushReplies(); err != nil {
+		n.log.Warn("closed without the bus", "cause", err)
+	}
 	n.mu.Lock()
 	undo := n.undo
 	n.undo, n.closed = nil, true
@@ -280,6 +287,17 @@ func (n *Node) teardown() {
 	}
 	n.wg.Wait()
 	n.facts.leave()
+}
+
+// leave gives subscriptions up, after a word to every caller whose request had
+// been routed here already.
+func (n *Node) leave(subs []Subscription) {
+	if n.conns.Calls.Connected() && drainAll(subs, hardStop) == nil {
+		return
+	}
+	for _, sub := range subs {
+		_ = sub.Unsubscribe() // the connection is gone when it fails
+	}
 }
 
 // heartbeat notices stalls and wakes calls that wait for a slot freed by the

@@ -119,11 +119,15 @@ func (r *running) precheck() *module.Error {
 	case r.head.BodyRef != nil:
 		return module.Errorf(module.CodeNotImplemented, "this node does not read bodies from an object store")
 	case n.isDraining():
-		return module.Errorf(module.CodeBusOverloaded, "the node is draining").WithDetail("draining", true)
+		return drainingError()
 	case r.doubt && r.head.Bare:
 		return module.Errorf(module.CodeBusOverloaded, "the node was away and does not know whether the caller still waits")
 	}
 	return nil
+}
+
+func drainingError() *module.Error {
+	return module.Errorf(module.CodeBusOverloaded, "the node is draining").WithDetail("draining", true).NotExecuted()
 }
 
 func (n *Node) isDraining() bool {
@@ -151,8 +155,21 @@ func (n *Node) enter(r *running) {
 		return
 	}
 	r.entry = entry
+	if r.kind == kindCall && !r.head.Bare && n.replay.again(n, r.key) {
+		r.entry.End() // it ended between the look in receive and Begin
+		r.token.Release()
+		return
+	}
 	n.mu.Lock()
+	if n.draining { // since precheck; nobody would wait for it
+		n.mu.Unlock()
+		r.entry.End()
+		r.token.Release()
+		r.reply.fail(drainingError())
+		return
+	}
 	n.running[r.key] = r
+	n.work.Add(1)
 	n.mu.Unlock()
 
 	switch v, after := n.gate.enter(r); v {
@@ -161,13 +178,18 @@ func (n *Node) enter(r *running) {
 		fallthrough
 	case admitted:
 		r.reply.acceptLater()
-		n.work.Go(r.run)
+		go func() {
+			defer n.work.Done()
+			r.run()
+		}()
 	case entangled:
 		r.failEntangled()
 		r.end()
+		n.work.Done()
 	case refused:
 		r.reply.overloaded(after)
 		r.end()
+		n.work.Done()
 	}
 }
 
@@ -202,13 +224,11 @@ func (r *running) end() {
 // run waits for a slot, makes sure that somebody still waits for the call, and
 // runs it.
 func (r *running) run() {
-	started, ok := r.awaitTurn()
+	failure := r.awaitTurn()
+	started := time.Now()
 	var output map[string]any
-	var failure *module.Error
-	if ok {
+	if failure == nil {
 		output, failure = r.execute()
-	} else {
-		failure = r.cancelledBefore()
 	}
 	msg := r.reply.terminal(output, failure)
 	if msg != nil && r.kind == kindCall && !r.head.Bare {
@@ -219,20 +239,33 @@ func (r *running) run() {
 	r.reply.send(msg)
 }
 
-func (r *running) awaitTurn() (started time.Time, ok bool) {
-	if !r.queued {
-		return time.Now(), true
-	}
-	select {
-	case <-r.turn:
-		return time.Now(), true
-	case <-r.ctx.Done():
-		if r.node.gate.abandon(r) {
-			return time.Now(), false
+// awaitTurn waits for the slot of a queued call, not longer than there is time.
+// When it fails, the call has left the queue or the slot is given back in run.
+func (r *running) awaitTurn() *module.Error {
+	if r.queued {
+		var over <-chan time.Time
+		if r.head.Budget > 0 {
+			t := time.NewTimer(r.head.Budget - time.Since(r.arrived))
+			defer t.Stop()
+			over = t.C
 		}
-		<-r.turn // the slot came at the same instant; it is given back in run
-		return time.Now(), false
+		select {
+		case <-r.turn:
+		case <-over:
+			r.node.gate.abandon(r)
+			return r.tooLate()
+		case <-r.ctx.Done():
+			r.node.gate.abandon(r)
+		}
 	}
+	if r.ctx.Err() != nil {
+		return r.cancelledBefore()
+	}
+	return nil
+}
+
+func (r *running) tooLate() *module.Error {
+	return module.Errorf(module.CodeBusBudgetExhausted, "no time was left when the call got its turn").NotExecuted()
 }
 
 func (r *running) cancelledBefore() *module.Error {
@@ -253,7 +286,7 @@ func (r *running) execute() (map[string]any, *module.Error) {
 	}
 	if r.head.Budget > 0 {
 		if req.Budget = r.head.Budget - time.Since(r.arrived); req.Budget <= 0 {
-			return nil, module.Errorf(module.CodeBusBudgetExhausted, "no time was left when the call got its turn").NotExecuted()
+			return nil, r.tooLate()
 		}
 	}
 	req.CallID, req.Attempt, req.ModuleID = r.key.Call, r.key.Attempt, r.head.ModuleID

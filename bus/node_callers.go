@@ -19,7 +19,7 @@ type caller struct {
 
 	mu      sync.Mutex
 	probing bool
-	heard   time.Time // of its last answer, or of the first probe
+	heard   time.Time // of its last answer or request
 	gone    time.Time // of the first 503 in a row
 }
 
@@ -42,32 +42,43 @@ func (n *Node) watchCallers() {
 		last = now
 		busy := n.issuers(now)
 		for inbox := range callers {
-			if !busy[inbox] {
+			if _, still := busy[inbox]; !still {
 				delete(callers, inbox)
 			}
 		}
-		for inbox := range busy {
+		for inbox, called := range busy {
 			c := callers[inbox]
 			if c == nil {
-				c = &caller{inbox: inbox, heard: now}
+				c = &caller{inbox: inbox}
 				callers[inbox] = c
 			}
+			c.hear(called)
 			n.probe(c, late)
 		}
 	}
 }
 
-// issuers lists the clients that have had a call here for a tick or longer.
-func (n *Node) issuers(now time.Time) map[string]bool {
+// issuers lists the clients that have had a call here for a tick or longer, and
+// when the youngest of those calls came.
+func (n *Node) issuers(now time.Time) map[string]time.Time {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	busy := map[string]bool{}
+	busy := map[string]time.Time{}
 	for _, r := range n.running {
-		if !r.head.Bare && now.Sub(r.arrived) >= tick-50*time.Millisecond {
-			busy[r.issuer] = true
+		if !r.head.Bare && now.Sub(r.arrived) >= tick-50*time.Millisecond && r.arrived.After(busy[r.issuer]) {
+			busy[r.issuer] = r.arrived
 		}
 	}
 	return busy
+}
+
+// hear takes a sign of life.
+func (c *caller) hear(at time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if at.After(c.heard) {
+		c.heard = at
+	}
 }
 
 func (n *Node) probe(c *caller, late bool) {

@@ -129,16 +129,21 @@ func (n *Node) cancel(m *nats.Msg) (*contextwire.CancelAnswer, contextwire.Conte
 		return nil, ct, false
 	}
 	a := &contextwire.CancelAnswer{Node: n.opts.ID, Boot: n.boot, Calls: []string{}}
-	if sel.Call != "" && !n.table.Has(cancel.Key{Call: sel.Call, Attempt: max(sel.Attempt, 1)}) &&
-		n.replay.finished(sel.Call, sel.Attempt) {
+	// In open mode nobody proves who they are, so everybody may cancel.
+	by := cancel.CancelRequest{
+		Issuer: notice.By, Privileged: true,
+		Cause: cancel.Because(remoteReason(notice.Reason), notice.By, notice.Reason),
+	}
+	// What runs is cancelled first: an earlier attempt of the call may be over.
+	matched, _ := n.table.Cancel(sel, by)
+	if len(matched) == 0 && sel.Call != "" && n.replay.finished(sel.Call, sel.Attempt) {
 		a.Calls, a.State = []string{sel.Call}, StateFinished
 		return a, ct, true
 	}
-	// In open mode nobody proves who they are, so everybody may cancel.
-	matched, _ := n.table.Cancel(sel, cancel.CancelRequest{
-		Issuer: notice.By, Privileged: true, Bury: true,
-		Cause: cancel.Because(remoteReason(notice.Reason), notice.By, notice.Reason),
-	})
+	if len(matched) == 0 { // it may have begun since, which Bury looks at again
+		by.Bury = true
+		matched, _ = n.table.Cancel(sel, by)
+	}
 	if len(matched) == 0 {
 		a.State = StateTombstoned
 		return a, ct, true

@@ -28,24 +28,54 @@ func (n *Node) drain(ctx context.Context) error {
 	n.draining = true
 	n.mu.Unlock()
 	n.facts.poke()
-	n.subs.close()
-	// What the server had already routed here arrives before the flush returns,
-	// and is refused or was accepted.
-	flush, stop := context.WithTimeoutCause(context.WithoutCancel(ctx), hardStop, errors.New("the bus did not answer"))
-	defer stop()
-	if err := n.conns.Calls.Flush(flush); err != nil {
+	// What the server had already routed here is answered: refused, or accepted
+	// before.
+	if err := n.subs.drain(hardStop); err != nil {
 		n.log.Warn("drain without the bus", "cause", err)
 	}
-	err := n.table.WaitEmpty(ctx)
+	err := n.awaitWork(ctx)
 	if err != nil {
 		err = fmt.Errorf("drain: %w", err)
 		n.cancelRest()
 	}
-	if ferr := n.conns.Calls.Flush(flush); ferr != nil && err == nil {
+	if ferr := n.flushReplies(); ferr != nil && err == nil {
 		err = fmt.Errorf("drain: flush replies: %w", ferr)
 	}
 	n.drainOnce.Do(func() { close(n.drained) })
 	return err
+}
+
+// awaitWork waits until every call is over and its answer is on its way; the
+// node takes no new ones by then.
+func (n *Node) awaitWork(ctx context.Context) error {
+	done := make(chan struct{})
+	n.mu.Lock()
+	if n.closed { // Close waits, and nothing may join what it waits for
+		n.mu.Unlock()
+		return n.table.WaitEmpty(ctx)
+	}
+	n.wg.Go(func() {
+		n.work.Wait()
+		close(done)
+	})
+	n.mu.Unlock()
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// flushReplies makes sure that the answers have left, when there is a connection
+// to leave by.
+func (n *Node) flushReplies() error {
+	if !n.conns.Calls.Connected() {
+		return nil
+	}
+	ctx, stop := context.WithTimeoutCause(context.Background(), hardStop, errors.New("the bus did not answer"))
+	defer stop()
+	return n.conns.Calls.Flush(ctx)
 }
 
 // cancelRest cancels every call and waits a moment for it to end.
@@ -58,7 +88,7 @@ func (n *Node) cancelRest() {
 	n.mu.Unlock()
 	ctx, stop := context.WithTimeoutCause(n.life, hardStop, errors.New("calls ignore their cancellation"))
 	defer stop()
-	if err := n.table.WaitEmpty(ctx); err != nil {
+	if err := n.awaitWork(ctx); err != nil {
 		n.log.Warn("calls outlive the drain", "cause", err)
 	}
 }

@@ -115,17 +115,14 @@ func (g *gate) leave(r *running, held time.Duration) {
 	g.wakeLocked()
 }
 
-// abandon takes a waiting call out of the queue. It returns false when the call
-// was given its turn meanwhile.
-func (g *gate) abandon(r *running) bool {
+// abandon takes a call out of the queue, unless it was given its turn meanwhile;
+// then leave gives the slot back.
+func (g *gate) abandon(r *running) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	i := slices.Index(g.queue, r)
-	if i < 0 {
-		return false
+	if i := slices.Index(g.queue, r); i >= 0 {
+		g.queue = slices.Delete(g.queue, i, i+1)
 	}
-	g.queue = slices.Delete(g.queue, i, i+1)
-	return true
 }
 
 func (g *gate) wake() {

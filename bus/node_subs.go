@@ -1,8 +1,10 @@
 package bus
 
 import (
+	"context"
 	"errors"
 	"sync"
+	"time"
 
 	"github.com/nats-io/nats.go"
 
@@ -91,13 +93,31 @@ func (s *moduleSub) leave() {
 	s.list = nil
 }
 
-// close leaves all queue groups for good.
-func (s *moduleSubs) close() {
+// close leaves all queue groups for good, and takes them out.
+func (s *moduleSubs) close() []Subscription {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closed = true
+	var all []Subscription
 	for _, sub := range s.subs {
-		sub.leave()
+		all = append(all, sub.list...)
 	}
 	clear(s.subs)
+	return all
+}
+
+// drain leaves all queue groups for good. It returns when everything that came
+// by them is answered or in its own goroutine, at the latest after limit.
+func (s *moduleSubs) drain(limit time.Duration) error { return drainAll(s.close(), limit) }
+
+func drainAll(subs []Subscription, limit time.Duration) error {
+	ctx, stop := context.WithTimeoutCause(context.Background(), limit, errors.New("the bus did not answer"))
+	defer stop()
+	errs := make([]error, len(subs))
+	var wg sync.WaitGroup
+	for i, sub := range subs {
+		wg.Go(func() { errs[i] = sub.Drain(ctx) })
+	}
+	wg.Wait()
+	return errors.Join(errs...)
 }
