@@ -75,17 +75,17 @@ func (p *Pipeline) attempt(ctx context.Context) (again bool, err error) {
 	// Cancellation is looked for after unwrapping and never reaches on_error
 	// (core-executor seed, Cancellation Short-Circuit, D-20).
 	if p.entered > 0 && coded.Code != module.CodeExecutionCancelled {
-		if again, recovered := p.rescue(ctx, coded); again || recovered {
+		if again, recovered := p.recover(ctx, coded); again || recovered {
 			return again, nil
 		}
 	}
 	return false, &StepError{Step: step.Step, Err: coded}
 }
 
-// rescue asks the middlewares that were entered. They get a context without the
+// recover asks the middlewares that were entered. They get a context without the
 // call's own limits, since on_error is not timed and the failure may be that very
 // limit; it ends with the caller's.
-func (p *Pipeline) rescue(ctx context.Context, failure *module.Error) (again, recovered bool) {
+func (p *Pipeline) recover(ctx context.Context, failure *module.Error) (again, recovered bool) {
 	r := p.chain.OnError(module.WithContext(ctx, p.mctx), &p.call, p.entered, failure)
 	switch {
 	case p.chunks > 0 || p.streamed:
