@@ -77,12 +77,14 @@ func (f *Frame) readHeader(h Header) error {
 	if f.Kind == FrameData {
 		return nil
 	}
-	var ok bool
-	if f.Node, f.Boot, ok = strings.Cut(h.Get(HeaderNode), "."); !ok || !validNode(f.Node) || !validBoot(f.Boot) {
-		return malformed("node", HeaderNode)
-	}
 	if f.CallID = h.Get(HeaderCall); (f.CallID == "" && f.Kind.needsCall()) || (f.CallID != "" && !ValidCallID(f.CallID)) {
 		return malformed("call", HeaderCall)
+	}
+	if by, named := h.lookup(HeaderNode); named || !f.ofClient() {
+		var ok bool
+		if f.Node, f.Boot, ok = strings.Cut(by, "."); !ok || !validNode(f.Node) || !validBoot(f.Boot) {
+			return malformed("node", HeaderNode)
+		}
 	}
 	switch f.Kind {
 	case FrameAccept:

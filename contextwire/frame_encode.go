@@ -77,6 +77,7 @@ func frameHeader(f *Frame) (*headerWriter, error) {
 	switch {
 	case !f.Kind.Known():
 		return nil, module.Errorf(module.CodeInternal, "frame has no known kind")
+	case f.Node == "" && f.Boot == "" && f.ofClient():
 	case !validNode(f.Node) || !validBoot(f.Boot):
 		return nil, broken("has no valid node and boot")
 	case f.CallID == "" && f.Kind.needsCall(), f.CallID != "" && !ValidCallID(f.CallID):
@@ -91,9 +92,16 @@ func frameHeader(f *Frame) (*headerWriter, error) {
 	h := newHeaderWriter()
 	h.put(HeaderFrame, string(f.Kind))
 	h.put(HeaderCall, f.CallID)
-	h.put(HeaderNode, f.Node+"."+f.Boot)
+	if f.Node != "" {
+		h.put(HeaderNode, f.Node+"."+f.Boot)
+	}
 	return h, nil
 }
+
+// ofClient reports whether the frame may come from a client, which is no node
+// and has nothing to put in apbus-node: the answer to a probe is a result that
+// belongs to no call.
+func (f *Frame) ofClient() bool { return f.Kind == FrameResult && f.CallID == "" }
 
 // needsCall reports whether frames of the kind exist only for calls. Results and
 // errors also answer control messages, and errors a request whose call ID could

@@ -251,3 +251,45 @@ func TestDecodeBareReply(t *testing.T) {
 		})
 	}
 }
+
+// A client is no node: its answer to a probe names neither node nor call. Every
+// other frame says who sent it.
+func TestFrameOfAClient(t *testing.T) {
+	h, body, err := contextwire.EncodeFrame(&contextwire.Frame{Kind: contextwire.FrameResult, Body: map[string]any{}}, contextwire.JSON)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if h.Has(contextwire.HeaderNode) || h.Has(contextwire.HeaderCall) {
+		t.Errorf("headers %v name a node or a call", h)
+	}
+	f, err := contextwire.DecodeFrame(h, body, contextwire.DefaultLimits())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if f.Kind != contextwire.FrameResult || f.Node != "" || f.Boot != "" {
+		t.Errorf("decoded %+v", f)
+	}
+	for _, tt := range []struct {
+		name  string
+		frame contextwire.Frame
+	}{
+		{"result of a call", contextwire.Frame{Kind: contextwire.FrameResult, CallID: callID, Body: map[string]any{}}},
+		{"error", contextwire.Frame{Kind: contextwire.FrameError, Err: module.Errorf(module.CodeInternal, "x")}},
+		{"node without boot", contextwire.Frame{Kind: contextwire.FrameResult, Node: "n1", Body: map[string]any{}}},
+		{"boot without node", contextwire.Frame{Kind: contextwire.FrameResult, Boot: "b", Body: map[string]any{}}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if _, _, err := contextwire.EncodeFrame(&tt.frame, contextwire.JSON); module.CodeOf(err) != module.CodeInternal {
+				t.Errorf("err = %v, want %s", err, module.CodeInternal)
+			}
+		})
+	}
+	for _, header := range []contextwire.Header{
+		{"apbus-frame": {"result"}, "apbus-node": {""}},
+		{"apbus-frame": {"error"}, "apbus-error": {"X"}},
+	} {
+		if _, err := contextwire.DecodeFrame(header, []byte(`{}`), contextwire.DefaultLimits()); module.CodeOf(err) != module.CodeBusBadMessage {
+			t.Errorf("%v: err = %v, want %s", header, err, module.CodeBusBadMessage)
+		}
+	}
+}
