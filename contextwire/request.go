@@ -53,6 +53,9 @@ type Reply struct {
 	// Node and Boot name the process that ran the call, empty when it was this one.
 	Node, Boot string
 	Attempt    int
+	// Trace is the PipelineTrace in its wire form, where [Request].Trace asked for
+	// one. It also comes with a failed call, whose Reply has nothing else.
+	Trace map[string]any
 }
 
 // LogValue shows what identifies the request and never its inputs.
