@@ -187,7 +187,7 @@ func (b *httpBackend) request(r *callRequest, verb string) (ask, error) {
 		header: http.Header{}, body: r.raw, size: r.size,
 	}
 	if r.raw == nil {
-		raw, err := contextwire.Encode(contextwire.JSON, r.inputs)
+		raw, err := contextwire.EncodeCanonical(contextwire.JSON, r.inputs)
 		if err != nil {
 			return a, err
 		}

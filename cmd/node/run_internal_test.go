@@ -251,7 +251,7 @@ func TestStopDrains(t *testing.T) {
 	waitModules(t, client, "far.sleep")
 	running := make(chan error, 1)
 	go func() {
-		_, err := client.Call(context.WithoutCancel(t.Context()), "far.sleep", map[string]any{"ms": 700})
+		_, err := client.Call(context.WithoutCancel(t.Context()), "far.sleep", map[string]any{"ms": 1500})
 		running <- err
 	}()
 	waitInFlight(t, client, 1)
@@ -302,7 +302,7 @@ func waitInFlight(t *testing.T, client *bus.Client, want int) {
 	t.Helper()
 	ctx, stop := context.WithTimeout(t.Context(), 10*time.Second)
 	defer stop()
-	for {
+	for ctx.Err() == nil {
 		calls, err := client.Calls(ctx)
 		if err != nil {
 			t.Fatal(err)
@@ -311,6 +311,7 @@ func waitInFlight(t *testing.T, client *bus.Client, want int) {
 			return
 		}
 	}
+	t.Fatalf("there never were %d calls in flight", want)
 }
 
 func TestRulesAreReadAgain(t *testing.T) {
