@@ -11,7 +11,8 @@ import (
 
 // direct runs modules without a pipeline: contexts and schemas, nothing else.
 type direct struct {
-	mods map[string]module.Module
+	mods    map[string]module.Module
+	schemas map[string][2]*schema.Compiled // input and output
 	// calls sees every call before it runs; its error is the call's.
 	calls func(ctx context.Context, id string, inputs map[string]any) error
 }
@@ -37,7 +38,7 @@ func (d *direct) Call(ctx context.Context, id string, inputs map[string]any, _ .
 	if err != nil {
 		return nil, err
 	}
-	if err := validate(m.Descriptor().InputSchema, inputs); err != nil {
+	if err := validate(d.schemas[id][0], inputs); err != nil {
 		return nil, err
 	}
 	c := parent.Enter(id, module.CallScope{Call: parent.Call()})
@@ -48,15 +49,11 @@ func (d *direct) Call(ctx context.Context, id string, inputs map[string]any, _ .
 	if out, err = module.NormalizeMap(out); err != nil {
 		return nil, err
 	}
-	return out, validate(m.Descriptor().OutputSchema, out)
+	return out, validate(d.schemas[id][1], out)
 }
 
-func validate(doc map[string]any, v any) error {
-	compiled, err := schema.Compile(doc)
-	if err != nil {
-		return err
-	}
-	if err := compiled.Validate(v); err != nil {
+func validate(doc *schema.Compiled, v any) error {
+	if err := doc.Validate(v); err != nil {
 		return module.Errorf(module.CodeSchemaValidation, "%w", err)
 	}
 	return nil
@@ -73,9 +70,18 @@ func modulesOf(t *testing.T, o examples.Options) []module.Module {
 
 func newDirect(t *testing.T, o examples.Options) *direct {
 	t.Helper()
-	d := &direct{mods: map[string]module.Module{}}
+	d := &direct{mods: map[string]module.Module{}, schemas: map[string][2]*schema.Compiled{}}
 	for _, m := range modulesOf(t, o) {
-		d.mods[m.Descriptor().ID] = m
+		desc := m.Descriptor()
+		in, err := schema.Compile(desc.InputSchema)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out, err := schema.Compile(desc.OutputSchema)
+		if err != nil {
+			t.Fatal(err)
+		}
+		d.mods[desc.ID], d.schemas[desc.ID] = m, [2]*schema.Compiled{in, out}
 	}
 	return d
 }
