@@ -95,7 +95,9 @@ func TestCallAsMisfit(t *testing.T) {
 
 func TestCallError(t *testing.T) {
 	want := module.Errorf(module.CodeACLDenied, "no")
-	x := &executor{call: func(context.Context, string, map[string]any, module.CallOptions) (map[string]any, error) { return nil, want }}
+	x := &executor{call: func(context.Context, string, map[string]any, module.CallOptions) (map[string]any, error) {
+		return nil, want
+	}}
 	ctx := inside(t, x, "a.b", module.CallScope{})
 	if _, err := module.CallAs[obj](ctx, "math.add", nil); !errors.Is(err, want) {
 		t.Errorf("error %v", err)

@@ -122,7 +122,9 @@ func TestCodeRegistryConcurrent(t *testing.T) {
 
 func TestFormatterRegistry(t *testing.T) {
 	r := module.NewFormatterRegistry()
-	cli := func(e *module.Error, _ *module.Context) map[string]any { return obj{"exit": int64(1), "text": e.Message} }
+	cli := func(e *module.Error, _ *module.Context) map[string]any {
+		return obj{"exit": int64(1), "text": e.Message}
+	}
 	if err := r.Register("cli", cli); err != nil {
 		t.Fatal(err)
 	}

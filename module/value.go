@@ -63,12 +63,14 @@ func (w *walk) value(v any, depth int) (out any, changed bool, err error) {
 		if x == nil {
 			return map[string]any{}, true, nil
 		}
-		return boxed(w.mapping(x, depth))
+		m, changed, err := w.mapping(x, depth)
+		return either(v, m, changed, err)
 	case []any:
 		if x == nil {
 			return []any{}, true, nil
 		}
-		return boxed(w.list(x, depth))
+		list, changed, err := w.list(x, depth)
+		return either(v, list, changed, err)
 	}
 	out, err = schema.NormalizeWithin(v, maxDepth-depth)
 	if err != nil {
@@ -81,11 +83,15 @@ func noJSONForm(err error) *Error {
 	return Errorf(CodeInvalidInput, "value is not of the JSON data model: %w", err)
 }
 
-func boxed[T any](v T, changed bool, err error) (any, bool, error) {
-	if err != nil {
+// either is v itself, which costs nothing, unless its copy differs.
+func either[T any](v any, changed T, differs bool, err error) (any, bool, error) {
+	switch {
+	case err != nil:
 		return nil, false, err
+	case differs:
+		return changed, true, nil
 	}
-	return v, changed, nil
+	return v, false, nil
 }
 
 // enter checks that a container of n elements may lie inside depth others.

@@ -233,6 +233,9 @@ func (in *inference) structure(t reflect.Type) (map[string]any, error) {
 		}
 		if f.quoted {
 			doc = map[string]any{"type": "string"}
+			if f.typ.Kind() == reflect.Pointer {
+				doc = nullable(doc)
+			}
 		}
 		if err := applyTags(doc, f); err != nil {
 			return nil, fmt.Errorf("field %s: %w", f.name, err)
