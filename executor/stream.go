@@ -55,20 +55,16 @@ type reader struct {
 	value    any
 }
 
-func (r *reader) take(c module.Chunk) error {
+func (r *reader) take(c module.Chunk) (err error) {
 	// A panic of the loop body is none of the module's: it waits until the call
 	// was brought to its end.
 	defer func() {
 		if v := recover(); v != nil {
 			r.left, r.panicked, r.value = true, true, v
+			err = errReaderLeft()
 		}
 	}()
-	r.left = !r.yield(c, nil)
-	return r.gone()
-}
-
-func (r *reader) gone() error {
-	if r.left {
+	if r.left = !r.yield(c, nil); r.left {
 		return errReaderLeft()
 	}
 	return nil

@@ -20,7 +20,7 @@ type Chain struct {
 	limiters []TimeLimiter
 	logger   *slog.Logger
 	// The flags spare a walk over middlewares that lack the hook.
-	hasBefore, hasAfter, hasError bool
+	hasBefore, hasAfter, hasError, hasEnd bool
 }
 
 // entry is a middleware with its hooks looked up once; a nil hook is absent.
@@ -32,6 +32,7 @@ type entry struct {
 	before   BeforeHook
 	after    AfterHook
 	onError  ErrorHook
+	end      EndHook
 	site     string // where it was registered, for List
 	distinct bool   // registered as a duplicate on purpose
 }
@@ -44,6 +45,9 @@ func NewChain(logger *slog.Logger, middlewares ...Middleware) (*Chain, error) {
 	for _, m := range middlewares {
 		e, err := newEntry(m)
 		if err != nil {
+			return nil, err
+		}
+		if err := refuseSecond(entries, e); err != nil {
 			return nil, err
 		}
 		entries = append(entries, e)
@@ -62,6 +66,7 @@ func chainOf(logger *slog.Logger, entries []entry) *Chain {
 		c.hasBefore = c.hasBefore || e.before != nil
 		c.hasAfter = c.hasAfter || e.after != nil
 		c.hasError = c.hasError || e.onError != nil
+		c.hasEnd = c.hasEnd || e.end != nil
 		if l, ok := e.m.(TimeLimiter); ok {
 			c.limiters = append(c.limiters, l)
 		}
@@ -140,7 +145,7 @@ func (c *Chain) Before(ctx context.Context, call *Call) (inputs map[string]any, 
 			continue
 		}
 		started := call.started()
-		replaced, err := e.runBefore(ctx, call)
+		replaced, err := e.runBefore(call.Derived(ctx), call)
 		call.ran(e, "before", started, replaced != nil, Recovery{}, err)
 		if err != nil {
 			return call.Inputs, i + 1, c.failed(e, "before", i+1, err)
@@ -212,6 +217,21 @@ func (c *Chain) OnError(ctx context.Context, call *Call, entered int, err *modul
 	return Recovery{}
 }
 
+// End tells the first entered middlewares, in reverse, how this run ended; see
+// [EndHook]. A hook that panics is logged.
+func (c *Chain) End(ctx context.Context, call *Call, entered int, err *module.Error) {
+	if c == nil || !c.hasEnd {
+		return
+	}
+	for i := min(entered, len(c.entries)) - 1; i >= 0; i-- {
+		if e := &c.entries[i]; e.end != nil {
+			if failure := e.runEnd(ctx, call, err); failure != nil {
+				c.logFailedHook(ctx, e, call, failure)
+			}
+		}
+	}
+}
+
 func (c *Chain) failed(e *entry, hook string, entered int, err error) *ChainError {
 	return &ChainError{Original: err, Executed: executedNames(c.entries, entered), Failed: e.name, Hook: hook}
 }
@@ -254,6 +274,12 @@ func (e *entry) runOnError(ctx context.Context, call *Call, cause *module.Error)
 		err = module.Errorf(module.CodeInternal, "middleware %s offers both an output and a retry", e.name)
 	}
 	return r, err
+}
+
+func (e *entry) runEnd(ctx context.Context, call *Call, cause *module.Error) (err error) {
+	defer e.guard("end", &err)
+	e.end.End(ctx, call, cause)
+	return nil
 }
 
 // guard turns a panic into GENERAL_INTERNAL_ERROR.

@@ -48,7 +48,7 @@ type Identified interface{ IdentityKey() string }
 
 // Use registers m. It refuses with GENERAL_INVALID_INPUT: nil, an empty name, a
 // priority outside MinPriority and MaxPriority, a middleware without any hook,
-// and one that cannot be compared. A second middleware of one identity is
+// one that cannot be compared, and the second of a [Single] type. A second middleware of one identity is
 // registered with a warning that names both places (decision D-114).
 func (l *List) Use(m Middleware, opts ...UseOption) error {
 	e, err := newEntry(m)
@@ -59,7 +59,10 @@ func (l *List) Use(m Middleware, opts ...UseOption) error {
 		o(&e)
 	}
 	e.site = callSite()
-	first, duplicate := l.add(e)
+	first, duplicate, err := l.add(e)
+	if err != nil {
+		return err
+	}
 	if duplicate && !e.distinct {
 		l.logger.Warn("middleware is registered twice",
 			"middleware", e.name, "first", first, "second", e.site)
@@ -80,9 +83,12 @@ func callSite() string {
 	}
 }
 
-func (l *List) add(e entry) (firstSite string, duplicate bool) {
+func (l *List) add(e entry) (firstSite string, duplicate bool, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if err := refuseSecond(l.entries, e); err != nil {
+		return "", false, err
+	}
 	key := identityOf(e)
 	for _, other := range l.entries {
 		if identityOf(other) == key {
@@ -92,7 +98,20 @@ func (l *List) add(e entry) (firstSite string, duplicate bool) {
 	}
 	l.entries = append(l.entries, e)
 	l.chain.Store(chainOf(l.logger, l.entries))
-	return firstSite, duplicate
+	return firstSite, duplicate, nil
+}
+
+// refuseSecond refuses another middleware of a type that wants to be the only one.
+func refuseSecond(entries []entry, e entry) error {
+	if _, single := e.m.(Single); !single {
+		return nil
+	}
+	for _, other := range entries {
+		if reflect.TypeOf(other.m) == reflect.TypeOf(e.m) {
+			return module.Errorf(module.CodeInvalidInput, "there is a middleware %s already, and of its type one is enough", other.name)
+		}
+	}
+	return nil
 }
 
 // Remove takes out the first registration of this very instance and reports
@@ -148,7 +167,8 @@ func newEntry(m Middleware) (entry, error) {
 	e.before, _ = m.(BeforeHook)
 	e.after, _ = m.(AfterHook)
 	e.onError, _ = m.(ErrorHook)
-	if _, limits := m.(TimeLimiter); !limits && e.before == nil && e.after == nil && e.onError == nil {
+	e.end, _ = m.(EndHook)
+	if _, limits := m.(TimeLimiter); !limits && e.before == nil && e.after == nil && e.onError == nil && e.end == nil {
 		return refuse("middleware %s has no hook", e.name)
 	}
 	return e, nil

@@ -16,7 +16,7 @@ const (
 )
 
 // Middleware wraps calls by implementing at least one of [BeforeHook],
-// [AfterHook], [ErrorHook] and [TimeLimiter]. Name and Priority are read once,
+// [AfterHook], [ErrorHook], [EndHook] and [TimeLimiter]. Name and Priority are read once,
 // when it is registered. It must be comparable, as pointers are, since it is
 // removed by instance.
 type Middleware interface {
@@ -44,6 +44,20 @@ type ErrorHook interface {
 	OnError(ctx context.Context, call *Call, err *module.Error) (Recovery, error)
 }
 
+// EndHook is told that a run of the pipeline it had entered is over, whatever
+// ended it: a result, a failure, a recovery by another hook, a cancellation, which
+// the other hooks do not see. It comes last, exactly once for each run, in reverse
+// order; a retry is another run. It changes nothing and must not block.
+type EndHook interface {
+	// End gets the failure of this run, nil when the call succeeds, be it through a
+	// recovery. ctx may have ended.
+	End(ctx context.Context, call *Call, err *module.Error)
+}
+
+// Single is a middleware of which a list holds at most one of its type. A second
+// one is refused.
+type Single interface{ Single() }
+
 // TimeLimiter gives calls one more deadline, beside those of the module and the
 // executor. It is asked once per call, before the first Before.
 type TimeLimiter interface {
@@ -68,6 +82,7 @@ type Call struct {
 	// Descriptor describes the module; nil for a module on another node.
 	Descriptor *module.Descriptor
 
+	ctx                  context.Context //nolint:containedctx // handed from a before hook to the executor, see Derive
 	state                []callState
 	enriched, undeclared []string
 	watch                func(HookEvent)
@@ -77,6 +92,20 @@ type Call struct {
 // Before, those that are
 // declared enrichers apart from those that are not.
 func (c *Call) InputChanges() (declared, undeclared []string) { return c.enriched, c.undeclared }
+
+// Derive replaces the context of the rest of the call, for later hooks, the steps
+// that follow and the module. ctx must be derived from the one that the hook was
+// given, and it is for before hooks only: a span that nested calls shall find is
+// the use for it.
+func (c *Call) Derive(ctx context.Context) { c.ctx = ctx }
+
+// Derived returns the context that before hooks made, or else ctx.
+func (c *Call) Derived(ctx context.Context) context.Context {
+	if c.ctx != nil {
+		return c.ctx
+	}
+	return ctx
+}
 
 type callState struct{ key, value any }
 
