@@ -30,7 +30,7 @@ type group struct {
 func groups() []group {
 	return []group{
 		{"math", func(Options) []module.Module { return []module.Module{mathAdd()} }},
-		{"text", func(Options) []module.Module { return []module.Module{textWordcount()} }},
+		{"text", func(Options) []module.Module { return []module.Module{textWordcount(), textWords()} }},
 		{"demo", func(o Options) []module.Module {
 			return append(hopModules("demo", o.Node), demoFail(), demoEffect(o.Node, o.EffectLog))
 		}},

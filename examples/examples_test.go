@@ -22,11 +22,11 @@ func TestModulesOfGroups(t *testing.T) {
 		groups []string
 		want   []string
 	}{
-		{"none is all", nil, slices.Concat([]string{"math.add", "text.wordcount"}, demo, near, far, []string{
+		{"none is all", nil, slices.Concat([]string{"math.add", "text.wordcount", "text.words"}, demo, near, far, []string{
 			"orders.place", "inventory.reserve", "inventory.release", "inventory.stock", "payments.charge", "payments.refund",
 		})},
 		{"one", []string{"math"}, []string{"math.add"}},
-		{"order does not matter", []string{"far", "text"}, append([]string{"text.wordcount"}, far...)},
+		{"order does not matter", []string{"far", "text"}, append([]string{"text.wordcount", "text.words"}, far...)},
 		{"twice is once", []string{"near", "near"}, near},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -58,6 +58,7 @@ func TestAnnotations(t *testing.T) {
 	want := map[string]behaviour{
 		"math.add":          {Readonly: true, Idempotent: true},
 		"text.wordcount":    {Readonly: true, Idempotent: true},
+		"text.words":        {Readonly: true, Streaming: true},
 		"demo.whoami":       {Readonly: true},
 		"demo.sleep":        {Readonly: true, Idempotent: true},
 		"demo.chain":        {},
