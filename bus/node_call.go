@@ -276,8 +276,8 @@ func (r *running) cancelledBefore() *module.Error {
 // execute decodes and runs the call in its slot.
 func (r *running) execute() (map[string]any, *module.Error) {
 	if r.doubt || (r.queued && r.node.doubtful()) {
-		if !r.stillWanted() {
-			return nil, module.Errorf(module.CodeExecutionCancelled, "the caller no longer waits").NotExecuted()
+		if e := r.stillWanted(); e != nil {
+			return nil, e.NotExecuted()
 		}
 	}
 	req, err := r.decode()

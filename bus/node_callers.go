@@ -8,6 +8,7 @@ import (
 
 	"github.com/apbus/apbus/cancel"
 	"github.com/apbus/apbus/contextwire"
+	"github.com/apbus/apbus/module"
 )
 
 // silentCaller is how long a caller may leave probes unanswered.
@@ -140,15 +141,24 @@ func (n *Node) callerGone(inbox string) {
 	}
 }
 
-// stillWanted asks the caller of a call that may have waited too long. Without
-// an answer the call is not started.
-func (r *running) stillWanted() bool {
+// stillWanted asks the caller of a call that may have waited too long. It
+// returns why the call must not be started: the caller has given it up or is
+// gone, or it does not answer, and then it may well want another attempt.
+func (r *running) stillWanted() *module.Error {
 	if r.head.Bare {
-		return true // refused on arrival when in doubt
+		return nil // refused on arrival when in doubt
 	}
 	ctx, stop := context.WithTimeoutCause(r.ctx, 2*pingPatience, errNoProbeAnswer)
 	defer stop()
 	key := contextwire.FormatKey(r.key.Call, r.key.Attempt)
 	answer, err := r.node.askCaller(ctx, r.issuer, []string{key})
-	return err == nil && len(answer.Unknown) == 0
+	switch {
+	case err == nil && len(answer.Unknown) == 0:
+		return nil
+	case err == nil, errors.Is(err, ErrNoResponders):
+		return module.Errorf(module.CodeExecutionCancelled, "the caller no longer waits")
+	case r.ctx.Err() != nil:
+		return r.cancelledBefore()
+	}
+	return module.Errorf(module.CodeBusOverloaded, "the node was away and cannot reach the caller to ask whether it still waits")
 }
