@@ -84,6 +84,7 @@ func writes(t reflect.Type) (f form, byAddress bool) {
 	case t == numberType:
 		return formNumber, false
 	case t.Kind() == reflect.Pointer || t.Kind() == reflect.Interface: // what they hold decides
+	case !mayHaveMethods(t):
 	case implements(t, marshalerType):
 		return formJSON, !t.Implements(marshalerType)
 	case implements(t, textMarshalerType):
@@ -99,7 +100,7 @@ func reads(t reflect.Type) form {
 		return formNumber
 	case t == timeType: // it reads JSON too, by way of more text
 		return formText
-	case t.Kind() == reflect.Pointer || t.Kind() == reflect.Interface:
+	case t.Kind() == reflect.Pointer || t.Kind() == reflect.Interface, !mayHaveMethods(t):
 	case implements(t, unmarshalerType):
 		return formJSON
 	case implements(t, textUnmarshalerType):
@@ -107,6 +108,9 @@ func reads(t reflect.Type) form {
 	}
 	return kindForm(t)
 }
+
+// mayHaveMethods is false for built-in types and lists and maps without a name.
+func mayHaveMethods(t reflect.Type) bool { return t.PkgPath() != "" || t.Kind() == reflect.Struct }
 
 func kindForm(t reflect.Type) form {
 	switch t.Kind() {

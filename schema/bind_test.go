@@ -94,11 +94,11 @@ type all struct {
 	QFloat float64 `json:"qfloat,string"`
 	QText  string  `json:"qtext,string"`
 	QPtr   *bool   `json:"qptr,string"`
-	QList  []int   `json:"qlist,string"` // which lists do not obey
+	QList  []int   `json:"qlist,string"` //nolint:staticcheck // lists do not obey it, which is the point
 	Empty  string  `json:"empty,omitempty"`
 	Kids   []*all  `json:"kids,omitempty"`
 	Skip   string  `json:"-"`
-	Dash   string  `json:"-,"`
+	Dash   string  `json:"-,"` //nolint:staticcheck // named "-", as encoding/json has it
 }
 
 func everything() all {

@@ -15,6 +15,7 @@ var (
 	textMarshalerType   = reflect.TypeFor[encoding.TextMarshaler]()
 	unmarshalerType     = reflect.TypeFor[json.Unmarshaler]()
 	textUnmarshalerType = reflect.TypeFor[encoding.TextUnmarshaler]()
+	byteType            = reflect.TypeFor[byte]()
 	timeType            = reflect.TypeFor[time.Time]()
 	numberType          = reflect.TypeFor[json.Number]()
 	rawType             = reflect.TypeFor[json.RawMessage]()
@@ -43,6 +44,9 @@ func (f field) optional() bool {
 // tie hides the name.
 func structFields(t reflect.Type) []field {
 	all := collectFields(t, nil, false, nil)
+	if distinct(all) {
+		return all
+	}
 	byName := make(map[string][]field, len(all))
 	for _, f := range all {
 		byName[f.name] = append(byName[f.name], f)
@@ -55,6 +59,21 @@ func structFields(t reflect.Type) []field {
 	}
 	slices.SortFunc(out, func(a, b field) int { return slices.Compare(a.index, b.index) })
 	return out
+}
+
+// distinct reports whether a short list has no name twice, as is usual.
+func distinct(fields []field) bool {
+	if len(fields) > 16 {
+		return false
+	}
+	for i, f := range fields {
+		for _, g := range fields[:i] {
+			if f.name == g.name {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 func dominant(group []field) (field, bool) {
@@ -81,7 +100,7 @@ func collectFields(t reflect.Type, index []int, viaPtr bool, seen []reflect.Type
 		return nil // a struct that embeds itself through a pointer
 	}
 	seen = append(slices.Clip(seen), t)
-	var out []field
+	out := make([]field, 0, t.NumField())
 	for i := range t.NumField() {
 		sf := t.Field(i)
 		tag := sf.Tag.Get("json")
@@ -137,6 +156,6 @@ func implements(t, iface reflect.Type) bool {
 
 // isBytes reports whether t is a byte slice that JSON writes as base64.
 func isBytes(t reflect.Type) bool {
-	return t.Kind() == reflect.Slice && t.Elem().Kind() == reflect.Uint8 &&
-		!implements(t.Elem(), marshalerType) && !implements(t.Elem(), textMarshalerType)
+	return t.Kind() == reflect.Slice && t.Elem().Kind() == reflect.Uint8 && (t.Elem() == byteType ||
+		!implements(t.Elem(), marshalerType) && !implements(t.Elem(), textMarshalerType))
 }

@@ -26,7 +26,7 @@ func (level) JSONSchema() map[string]any {
 type base struct {
 	ID     string `json:"id" description:"who"`
 	Hidden string `json:"-"`
-	name   string
+	name   string //nolint:unused // inference must not see it
 }
 
 type Audit struct {
