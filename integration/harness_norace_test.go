@@ -1,0 +1,6 @@
+//go:build !race
+
+package integration_test
+
+// raceEnabled says that the programs are built with the race detector too.
+const raceEnabled = false
