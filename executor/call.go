@@ -61,6 +61,7 @@ func (p *Pipeline) attempt(ctx context.Context) (again bool, err error) {
 		if p.output == nil {
 			p.output = map[string]any{}
 		}
+		p.chain.End(p.ctx, &p.call, p.entered, nil)
 		return false, nil
 	}
 	var step *StepError
@@ -68,17 +69,26 @@ func (p *Pipeline) attempt(ctx context.Context) (again bool, err error) {
 		step = &StepError{Err: err}
 	}
 	coded := p.surface(step)
+	chain, entered := p.chain, p.entered // another run forgets them
 	if p.streamed {
 		p.failedAfterStream(ctx, step.Step, coded)
+		chain.End(p.ctx, &p.call, entered, coded)
 		return false, nil
 	}
 	// Cancellation is looked for after unwrapping and never reaches on_error
 	// (core-executor seed, Cancellation Short-Circuit, D-20).
 	if p.entered > 0 && coded.Code != module.CodeExecutionCancelled {
-		if again, recovered := p.recover(ctx, coded); again || recovered {
-			return again, nil
+		again, recovered := p.recover(ctx, coded)
+		switch {
+		case again:
+			chain.End(p.ctx, &p.call, entered, coded)
+			return true, nil
+		case recovered:
+			chain.End(p.ctx, &p.call, entered, nil)
+			return false, nil
 		}
 	}
+	chain.End(p.ctx, &p.call, entered, coded)
 	return false, &StepError{Step: step.Step, Err: coded}
 }
 

@@ -28,6 +28,7 @@ func runBefore(_ context.Context, p *Pipeline) (*StepResult, error) {
 	p.startClock()
 	inputs, entered, err := p.chain.Before(p.ctx, &p.call)
 	p.entered = entered
+	p.ctx = p.call.Derived(p.ctx)
 	if err != nil {
 		p.foreign = true
 		return nil, err
