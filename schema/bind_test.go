@@ -402,3 +402,40 @@ func TestBindingRoundTrip(t *testing.T) {
 		}
 	})
 }
+
+func TestBindingKeys(t *testing.T) {
+	type keys struct {
+		ByPtr map[*color]int `json:"byptr"`
+		ByNum map[level]int  `json:"bynum"`
+	}
+	blue := color(1)
+	b := schema.Bind(reflect.TypeFor[keys]())
+	v, err := b.Encode(reflect.ValueOf(keys{ByPtr: map[*color]int{&blue: 1, nil: 2}, ByNum: map[level]int{"low": 3}}), 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]any{"byptr": map[string]any{"blue": int64(1), "": int64(2)}, "bynum": map[string]any{"low": int64(3)}}
+	if diff := cmp.Diff(want, v); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	var out keys
+	if err := b.Decode(map[string]any{"byptr": map[string]any{"blue": int64(1)}, "bynum": map[string]any{"low": int64(3)}}, reflect.ValueOf(&out).Elem()); err != nil {
+		t.Fatal(err)
+	}
+	for k, n := range out.ByPtr {
+		if *k != blue || n != 1 {
+			t.Errorf("key %v", *k)
+		}
+	}
+	if len(out.ByPtr) != 1 || out.ByNum["low"] != 3 {
+		t.Errorf("%v", out)
+	}
+	// A key that can write itself but not read.
+	var oneWay map[failing]int
+	if err := schema.Bind(reflect.TypeOf(oneWay)).Decode(map[string]any{"k": int64(1)}, reflect.ValueOf(&oneWay).Elem()); err == nil {
+		t.Error("a key without UnmarshalText was read")
+	}
+	if _, err := schema.Normalize(map[failing]int{{errors.New("hunter2")}: 1}); err == nil || strings.Contains(err.Error(), "hunter2") {
+		t.Errorf("error %v", err)
+	}
+}
