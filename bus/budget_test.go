@@ -63,8 +63,7 @@ func TestHostGetsTheBudgetLessItsWait(t *testing.T) {
 		p := w.peer()
 		p.send(p.request(&contextwire.Request{ModuleID: "mod.x", Budget: time.Second}))
 		p.send(p.request(&contextwire.Request{ModuleID: "mod.x", Budget: time.Second}))
-		time.Sleep(time.Second)
-		synctest.Wait()
+		pass(time.Second)
 		if len(got) != 2 || got[0] != time.Second || got[1] != 700*time.Millisecond {
 			w.t.Errorf("budgets %v, want 1s and, after waiting for the first, 700ms", got)
 		}
@@ -125,8 +124,7 @@ func TestBudgetEndsInTheQueue(t *testing.T) {
 		if took := time.Since(began); took != 500*time.Millisecond {
 			w.t.Errorf("answered after %v, want 500ms", took)
 		}
-		time.Sleep(10 * time.Second)
-		synctest.Wait()
+		pass(10 * time.Second)
 		if ran != 1 {
 			w.t.Errorf("%d calls ran, want the first only", ran)
 		}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"testing"
-	"testing/synctest"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -13,9 +12,8 @@ import (
 )
 
 func TestCallReachesTheHostAndComesBack(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m := newMesh(t)
-		defer m.close()
+	onMesh(t, func(m *mesh) {
+		t := m.t
 		m.node("n1", newStubHost().add("math.echo", module.Annotations{}, echo))
 		c := m.client()
 		m.wait(c, "math.echo")
@@ -30,18 +28,16 @@ func TestCallReachesTheHostAndComesBack(t *testing.T) {
 }
 
 func TestUnknownModuleIsNotFound(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m := newMesh(t)
-		defer m.close()
+	onMesh(t, func(m *mesh) {
+		t := m.t
 		_, err := m.client().Call(t.Context(), "no.such", nil)
 		wantCode(t, err, module.CodeModuleNotFound)
 	})
 }
 
 func TestCancelledCallerStopsTheModule(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m := newMesh(t)
-		defer m.close()
+	onMesh(t, func(m *mesh) {
+		t := m.t
 		started, ended := make(chan string, 1), make(chan error, 1)
 		m.node("n1", newStubHost().add("demo.wait", module.Annotations{}, untilDone(started, ended)))
 		c := m.client()

@@ -128,7 +128,7 @@ func newMesh(t *testing.T) *mesh {
 // onMesh runs a test in a bubble with a server of its own.
 func onMesh(t *testing.T, test func(m *mesh)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
+	bustest.Bubble(t, func(t *testing.T) {
 		m := newMesh(t)
 		defer m.close()
 		test(m)
@@ -165,7 +165,6 @@ func (m *mesh) close() {
 		m.undo[i]()
 	}
 	m.server.Shutdown()
-	bustest.EndBubble()
 }
 
 func (m *mesh) conns() *bus.Conns {
@@ -231,4 +230,10 @@ func wantCode(t *testing.T, err error, want module.Code) *module.Error {
 		t.Fatalf("code = %q, want %q (error: %v)", got, want, err)
 	}
 	return module.AsError(err)
+}
+
+// pass lets time go by in a bubble, until everything has happened.
+func pass(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
 }

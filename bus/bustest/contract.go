@@ -50,7 +50,7 @@ func TestConn(t *testing.T, start func(t *testing.T) Broker) {
 		{"makes inboxes nobody else has", (*suite).inboxes},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			Bubble(t, func(t *testing.T) {
 				b := start(t)
 				defer b.Close()
 				tt.test(&suite{T: t, open: b.Open})

@@ -44,7 +44,6 @@ func TestServerKeepsTheContract(t *testing.T) {
 					nc.Close()
 				}
 				server.Shutdown()
-				bustest.EndBubble()
 			},
 		}
 	})
