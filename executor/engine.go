@@ -14,7 +14,7 @@ import (
 // Fail-Fast Error Handling).
 func (p *Pipeline) runSteps() error {
 	steps := p.strategy.steps
-	watched := p.opts.RunUntil != nil || p.trace != nil || len(p.strategy.middleware) > 0
+	watched := p.opts.RunUntil != nil || p.x.until != nil || p.trace != nil || len(p.strategy.middleware) > 0
 	for i := 0; i < len(steps); i++ {
 		s := steps[i]
 		if p.remote && !s.kind.remote() {
@@ -158,12 +158,13 @@ func (p *Pipeline) watchStep(s *Step, i int) (next int, err error) {
 			return i, err
 		}
 	}
-	if until := p.opts.RunUntil; until != nil {
-		stop, err := p.asksToStop(s, until)
-		if err != nil {
+	for _, until := range []func(module.PipelineState) bool{p.x.until, p.opts.RunUntil} {
+		if until == nil || p.stop {
+			continue
+		}
+		if p.stop, err = p.asksToStop(s, until); err != nil {
 			return i, &StepError{Step: s.Name, Err: err}
 		}
-		p.stop = stop
 	}
 	return next, nil
 }

@@ -21,16 +21,18 @@ type Executor struct {
 	set      settings
 	log      *slog.Logger
 	redactor *schema.Redactor
-	strategy *Strategy
+	until    func(module.PipelineState) bool
 	remote   Remote
 	observer Observer
 	events   func(module.Event)
 	chain    *middleware.List
 	pending  []middleware.Middleware // of WithMiddleware, until New has a logger
+	choice   strategyChoice          // of the options, until New has made it
 
 	acl      atomic.Pointer[Authorizer]
 	approver atomic.Pointer[Approver]
 	policy   atomic.Pointer[approval.Policy]
+	strategy atomic.Pointer[Strategy]
 
 	roots  sync.Map // *module.Context of a root call under way, to *atomic.Bool
 	warned sync.Map // warning and module ID, of warnings given once
@@ -72,8 +74,8 @@ func (x *Executor) prepare() error {
 	if x.log == nil {
 		x.log = slog.Default()
 	}
-	if x.strategy == nil {
-		x.strategy = Standard()
+	if err := x.choose(); err != nil {
+		return err
 	}
 	if x.redactor == nil {
 		r, err := schema.NewRedactor(schema.RedactOptions{})
@@ -95,6 +97,37 @@ func (x *Executor) prepare() error {
 	return nil
 }
 
+// strategyChoice is what the options say about the strategy.
+type strategyChoice struct {
+	explicit   *Strategy
+	name       *string
+	configured func() (*Strategy, error)
+}
+
+// choose takes the strategy of an option, else the configured one, else the
+// standard one.
+func (x *Executor) choose() error {
+	var s *Strategy
+	var err error
+	switch c := x.choice; {
+	case c.explicit != nil:
+		s = c.explicit
+	case c.name != nil:
+		s, err = LookupStrategy(*c.name)
+	case c.configured != nil:
+		s, err = c.configured()
+	default:
+		s = Standard()
+	}
+	x.choice = strategyChoice{}
+	if err != nil {
+		return err
+	}
+	x.strategy.Store(s)
+	s.notices.log(x.log)
+	return nil
+}
+
 // Call runs one governed call of the module id and returns its bare output. A
 // Context carried by ctx is the parent (see module.WithContext); without one the
 // call is a root with a fresh Context. inputs may be nil and are not modified; they
@@ -105,7 +138,7 @@ func (x *Executor) prepare() error {
 // begin, and otherwise a [*StepError] around the coded error. When ctx ends the
 // call ends: see the package documentation.
 func (x *Executor) Call(ctx context.Context, id string, inputs map[string]any, opts ...module.CallOption) (map[string]any, error) {
-	p := &Pipeline{x: x, moduleID: id, strategy: x.strategy}
+	p := &Pipeline{x: x, moduleID: id, strategy: x.strategy.Load()}
 	for _, o := range opts {
 		o(&p.opts)
 	}
@@ -162,14 +195,28 @@ func (x *Executor) SetPolicy(p *approval.Policy) error {
 	return nil
 }
 
+// SetStrategy replaces the strategy for calls that begin from now on; nil is
+// GENERAL_INVALID_INPUT. s must not change any more. ACL, approval handler and policy
+// of the executor apply to the gates it has (decision D-129).
+func (x *Executor) SetStrategy(s *Strategy) error {
+	if s == nil {
+		return module.Errorf(module.CodeInvalidInput, "strategy is nil")
+	}
+	x.strategy.Store(s)
+	s.notices.log(x.log)
+	x.warnUnwired()
+	return nil
+}
+
 // warnUnwired tells of a gate that is configured and never asked (protocol
 // §6.6.3.2).
 func (x *Executor) warnUnwired() {
-	if x.acl.Load() != nil && !x.strategy.has(kindACL) {
-		x.log.Warn("an acl is attached, but the strategy has no acl step", "strategy", x.strategy.Name())
+	running := x.strategy.Load()
+	if x.acl.Load() != nil && running.find(kindACL) == nil {
+		x.log.Warn("an acl is attached, but the strategy has no acl step", "strategy", running.Name())
 	}
-	if x.approver.Load() != nil && !x.strategy.has(kindApproval) {
-		x.log.Warn("an approval handler is attached, but the strategy has no approval step", "strategy", x.strategy.Name())
+	if x.approver.Load() != nil && running.find(kindApproval) == nil {
+		x.log.Warn("an approval handler is attached, but the strategy has no approval step", "strategy", running.Name())
 	}
 }
 
@@ -182,7 +229,7 @@ func (x *Executor) Use(m middleware.Middleware, opts ...middleware.UseOption) er
 func (x *Executor) Remove(m middleware.Middleware) bool { return x.chain.Remove(m) }
 
 // Strategy returns the running strategy.
-func (x *Executor) Strategy() *Strategy { return x.strategy }
+func (x *Executor) Strategy() *Strategy { return x.strategy.Load() }
 
 // Registry returns the registry.
 func (x *Executor) Registry() *registry.Registry { return x.reg }

@@ -90,7 +90,31 @@ func WithLogger(l *slog.Logger) Option { return func(x *Executor) { x.log = l } 
 func WithRedactor(r *schema.Redactor) Option { return func(x *Executor) { x.redactor = r } }
 
 // WithStrategy replaces the standard strategy. It must not change once a call ran.
-func WithStrategy(s *Strategy) Option { return func(x *Executor) { x.strategy = s } }
+// It outranks [WithPipeline]; of it and [WithStrategyName] the later counts.
+func WithStrategy(s *Strategy) Option {
+	return func(x *Executor) { x.choice.explicit, x.choice.name = s, nil }
+}
+
+// WithStrategyName selects a preset or a strategy of [RegisterStrategy]; [New]
+// refuses an unknown name with STRATEGY_NOT_FOUND.
+func WithStrategyName(name string) Option {
+	return func(x *Executor) { x.choice.explicit, x.choice.name = nil, &name }
+}
+
+// WithPipeline takes the strategy from a decoded `pipeline:` section unless an
+// option names one; see [StrategyFromConfig], whose errors [New] returns.
+func WithPipeline(section map[string]any, types *StepTypes) Option {
+	return func(x *Executor) {
+		x.choice.configured = func() (*Strategy, error) { return StrategyFromConfig(section, types) }
+	}
+}
+
+// WithRunUntil stops every call after the step for which stop returns true, as
+// [module.CallUntil] does for one (core-executor seed, Unified run_until Pattern).
+// stop must be safe for concurrent use.
+func WithRunUntil(stop func(module.PipelineState) bool) Option {
+	return func(x *Executor) { x.until = stop }
+}
 
 // WithEvents hands over what operators should know: denials, decisions, policy
 // overrides and streams whose end was found wrong. notify runs in the call's own

@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 
+	"github.com/apbus/apbus/executor/approval"
 	"github.com/apbus/apbus/schema"
 )
 
@@ -46,6 +47,7 @@ type Step struct {
 	kind     stepKind
 	acl      Authorizer // of a gate made with its own provider
 	approver Approver
+	policy   *approval.Policy
 }
 
 // stepKind marks the built-in steps. Gates are recognised by it and never by name,

@@ -16,16 +16,13 @@ func ACLStep(a Authorizer) *Step {
 		Name: StepACLCheck, Description: "ask the ACL",
 		Pure: true, Removable: true, Replaceable: true, Requires: []string{"context", "module"}, kind: kindACL, acl: a,
 	}
-	s.Run = func(ctx context.Context, p *Pipeline) (*StepResult, error) { return nil, p.authorize(ctx, s.acl) }
+	s.Run = func(ctx context.Context, p *Pipeline) (*StepResult, error) { return nil, p.authorize(ctx, s) }
 	return s
 }
 
 // authorize asks the ACL within its time and fails closed past it.
-func (p *Pipeline) authorize(ctx context.Context, own Authorizer) error {
-	a := own
-	if set := p.x.acl.Load(); set != nil {
-		a = *set
-	}
+func (p *Pipeline) authorize(ctx context.Context, s *Step) error {
+	a := p.x.authorizerOf(s)
 	if a == nil {
 		return nil
 	}

@@ -12,23 +12,27 @@ import (
 
 // ApprovalStep is step 5. An approval handler of the executor takes the place of
 // a, which may be nil (decision D-129).
-func ApprovalStep(a Approver) *Step {
+func ApprovalStep(a Approver) *Step { return ApprovalStepUnder(a, nil) }
+
+// ApprovalStepUnder is [ApprovalStep] with an execution policy of its own, which one
+// of the executor replaces likewise. The policy must be valid and not change.
+func ApprovalStepUnder(a Approver, policy *approval.Policy) *Step {
 	s := &Step{
 		Name: StepApprovalGate, Description: "ask for approval where it is required",
-		Removable: true, Replaceable: true, Requires: []string{"context", "module"}, kind: kindApproval, approver: a,
+		Removable: true, Replaceable: true, Requires: []string{"context", "module"}, kind: kindApproval, approver: a, policy: policy,
 	}
-	s.Run = func(ctx context.Context, p *Pipeline) (*StepResult, error) { return nil, p.approve(ctx, s.approver) }
+	s.Run = func(ctx context.Context, p *Pipeline) (*StepResult, error) { return nil, p.approve(ctx, s) }
 	return s
 }
 
 // approve is the gate (protocol §7.4). The token is stripped on every path, from a
 // copy: the caller's map stays as it is.
-func (p *Pipeline) approve(ctx context.Context, own Approver) error {
+func (p *Pipeline) approve(ctx context.Context, s *Step) error {
 	token, present, err := p.stripToken()
 	if err != nil {
 		return err
 	}
-	policy := p.x.policy.Load()
+	policy := p.x.policyOf(s)
 	need := p.requirement(policy)
 	if need.Override != nil {
 		p.logOverride(ctx, need)
@@ -42,10 +46,7 @@ func (p *Pipeline) approve(ctx context.Context, own Approver) error {
 	if p.approved != nil && reflect.DeepEqual(p.approved, p.inputs) {
 		return nil // a retry of what was approved in this very call
 	}
-	handler := own
-	if set := p.x.approver.Load(); set != nil {
-		handler = *set
-	}
+	handler := p.x.approverOf(s)
 	if handler == nil {
 		return p.approveUnasked(ctx, policy)
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/apbus/apbus/cancel"
 	"github.com/apbus/apbus/contextwire"
+	"github.com/apbus/apbus/executor/registry"
 	"github.com/apbus/apbus/module"
 )
 
@@ -27,6 +28,9 @@ func runExecute(ctx context.Context, p *Pipeline) (*StepResult, error) {
 	}
 	if p.remote {
 		return nil, p.forward()
+	}
+	if p.entry == nil {
+		return nil, registry.NotFound(p.moduleID) // the lookup was configured away or ignored
 	}
 	// The last look before the module: whatever ended the call meanwhile keeps it
 	// from being run (core-executor seed, Cancel Token Mid-Pipeline Check).

@@ -14,6 +14,7 @@ type Strategy struct {
 	steps       []*Step
 	at          map[string]int // position by name, changed together with steps
 	middleware  []StepMiddleware
+	notices     *notices
 }
 
 // NewStrategy makes a strategy of the given steps. Names must be unique
@@ -119,9 +120,14 @@ func (s *Strategy) Info() StrategyInfo {
 	return StrategyInfo{Name: s.name, StepCount: len(s.steps), StepNames: s.StepNames(), Description: s.description}
 }
 
-// has reports whether a built-in step of a kind is wired.
-func (s *Strategy) has(k stepKind) bool {
-	return slices.ContainsFunc(s.steps, func(step *Step) bool { return step.kind == k })
+// find returns the built-in step of a kind, nil when it is not wired.
+func (s *Strategy) find(k stepKind) *Step {
+	for _, step := range s.steps {
+		if step.kind == k {
+			return step
+		}
+	}
+	return nil
 }
 
 // install puts a list and its index in place as one.

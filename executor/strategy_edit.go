@@ -48,6 +48,8 @@ func (s *Step) check() error {
 		return module.Errorf(module.CodePipelineConfiguration, "step %q is a gate: ignore_errors is not allowed", s.Name)
 	case s.kind.gate() && s.MatchModules != nil:
 		return module.Errorf(module.CodePipelineConfiguration, "step %q is a gate: match_modules is not allowed", s.Name)
+	case s.policy.Validate() != nil:
+		return module.Errorf(module.CodePipelineConfiguration, "step %q: %w", s.Name, s.policy.Validate())
 	case s.kind == kindApproval && s.Pure:
 		return module.Errorf(module.CodePipelineConfiguration, "step %q asks people: pure is not allowed", s.Name)
 	}

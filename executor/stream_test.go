@@ -303,7 +303,7 @@ func endless(obeys bool, why chan<- error) *streamer {
 			}
 		}
 		if !obeys {
-			time.Sleep(time.Minute)
+			<-time.After(time.Minute)
 		}
 		why <- context.Cause(ctx)
 	})

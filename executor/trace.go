@@ -53,8 +53,9 @@ type StepTrace struct {
 // recovery and side effects are those of Call (decision D-19); the trace is never
 // nil, and of a call that a middleware had run again it holds every run.
 func (x *Executor) CallWithTrace(ctx context.Context, id string, inputs map[string]any, opts ...module.CallOption) (map[string]any, *Trace, error) {
-	t := &Trace{ModuleID: id, Strategy: x.strategy.Name()}
-	p := &Pipeline{x: x, moduleID: id, strategy: x.strategy, trace: t}
+	s := x.strategy.Load()
+	t := &Trace{ModuleID: id, Strategy: s.Name()}
+	p := &Pipeline{x: x, moduleID: id, strategy: s, trace: t}
 	for _, o := range opts {
 		o(&p.opts)
 	}

@@ -14,7 +14,7 @@ import (
 // A caller that the ACL denies learns nothing from the module itself: neither hook
 // runs. A module of another node is checked there.
 func (x *Executor) Validate(ctx context.Context, id string, inputs map[string]any, opts ...module.CallOption) *module.PreflightResult {
-	p := &Pipeline{x: x, moduleID: id, strategy: x.strategy, parent: module.FromContext(ctx)}
+	p := &Pipeline{x: x, moduleID: id, strategy: x.strategy.Load(), parent: module.FromContext(ctx)}
 	for _, o := range opts {
 		o(&p.opts)
 	}
@@ -50,6 +50,13 @@ func (s *Step) checkName() string {
 		}
 	}
 	return ""
+}
+
+// unfitForValidation reports whether a step was configured not to be pure. The steps
+// that the others stand on and the gates are asked all the same, since without the
+// gates' answer a module must not be asked anything.
+func (s *Step) unfitForValidation() bool {
+	return !s.Pure && (s.kind == kindGuard || s.kind == kindInput)
 }
 
 // validation is a run that records instead of failing.
@@ -100,7 +107,7 @@ func (v *validation) unbound() error {
 func (v *validation) steps() *module.PreflightResult {
 	for _, s := range v.strategy.steps {
 		name := s.checkName()
-		if name == "" || !s.matches(v.moduleID) || (s.kind == kindInput && v.entry == nil) {
+		if name == "" || s.unfitForValidation() || !s.matches(v.moduleID) || (s.kind == kindInput && v.entry == nil) {
 			continue
 		}
 		err := v.check(s)
@@ -123,7 +130,7 @@ func (v *validation) check(s *Step) error {
 	switch s.kind {
 	case kindApproval:
 		_, _, err := v.stripToken()
-		v.result.RequiresApproval = v.requirement(v.x.policy.Load()).Needed
+		v.result.RequiresApproval = v.requirement(v.x.policyOf(s)).Needed
 		return err
 	case kindInput:
 		if v.unusable != nil {
