@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -59,6 +60,12 @@ func (c *Client) choose(kind string, req *contextwire.Request, tried map[proc]bo
 		subject: c.subjects.directed(kind, best.node, best.boot, req.ModuleID),
 		proc:    best.proc, grace: best.grace,
 	}
+}
+
+// elsewhere reports whether the catalogue shows a host that was not tried.
+func (c *Client) elsewhere(req *contextwire.Request, tried map[proc]bool) bool {
+	list, _ := c.dir.candidates(req.ModuleID)
+	return slices.ContainsFunc(list, func(cand candidate) bool { return !tried[cand.proc] })
 }
 
 // healthy keeps the candidates that are neither stale nor suspect.

@@ -65,11 +65,11 @@ func (c *Client) exchange(ctx context.Context, kind string, r *contextwire.Reque
 			return body, final{by, n}, nil
 		}
 		e := module.Propagate(err, req.ModuleID, req.Context)
-		wait, again := c.retry(e, a, n, deadline)
+		tried[by] = true
+		wait, again := c.retry(e, a, n, deadline, tried)
 		if !again {
 			return nil, final{by, n}, e
 		}
-		tried[by] = true
 		if cause := out.pause(ctx, wait); cause != nil {
 			return nil, final{by, n}, c.cancelled(cause, &req)
 		}
@@ -121,7 +121,7 @@ func (c *Client) end(o *outgoing) {
 }
 
 // retry decides whether another attempt is allowed and how long to wait first.
-func (c *Client) retry(e *module.Error, a *attempt, n int, deadline time.Time) (time.Duration, bool) {
+func (c *Client) retry(e *module.Error, a *attempt, n int, deadline time.Time, tried map[proc]bool) (time.Duration, bool) {
 	if n >= maxAttempts {
 		return 0, false
 	}
@@ -140,6 +140,8 @@ func (c *Client) retry(e *module.Error, a *attempt, n int, deadline time.Time) (
 		if !a.target.directed() {
 			return 0, false
 		}
+	case e.Code == module.CodeBusOverloaded && e.Retryable == module.False && c.elsewhere(a.req, tried):
+		// It would wait for itself there, not on another host.
 	case e.Retryable == module.False:
 		return 0, false
 	}

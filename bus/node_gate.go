@@ -75,24 +75,70 @@ func (g *gate) takeLocked(r *running) {
 	g.modules[r.head.ModuleID]++
 }
 
-// entangledLocked reports whether every slot that r could wait for is held by
-// r's own tree: then nothing would ever free one.
+// entangledLocked reports whether r would wait for a slot that its own chain
+// holds, with nobody left who could free another: every holder it waits for is
+// an ancestor of r, or of a call that waits already, so each waits for the rest.
 func (g *gate) entangledLocked(r *running) bool {
 	if r.head.Root == "" {
 		return false
 	}
+	byID := make(map[string]*running, len(g.holders))
+	for h := range g.holders {
+		byID[h.key.Call] = h
+	}
+	above, complete := ancestors(r, byID)
+	stuck := map[string]bool{}
+	for _, q := range g.queue {
+		ids, _ := ancestors(q, byID)
+		for id := range ids {
+			stuck[id] = true
+		}
+	}
 	byModule := g.modules[r.head.ModuleID] >= g.perModule
-	held := 0
+	own := false
 	for h := range g.holders {
 		if byModule && h.head.ModuleID != r.head.ModuleID {
 			continue
 		}
-		if h.root() != r.head.Root {
+		switch {
+		case above[h.key.Call], !complete && h.root() == r.head.Root && !beside(h, above, byID):
+			own = true
+		case !stuck[h.key.Call]:
 			return false
 		}
-		held++
 	}
-	return held > 0
+	return own
+}
+
+// ancestors lists the calls that wait for r, as far as parents lead through
+// calls of this node. complete is false when the chain passes through another
+// node, so that there may be more of them here.
+func ancestors(r *running, byID map[string]*running) (ids map[string]bool, complete bool) {
+	ids = map[string]bool{r.head.Root: true}
+	for at := r; at != nil; at = byID[at.head.Parent] {
+		if at.head.Parent == r.head.Root {
+			return ids, true
+		}
+		if ids[at.head.Parent] {
+			return ids, false // parents in a circle
+		}
+		ids[at.head.Parent] = true
+	}
+	return ids, false
+}
+
+// beside reports whether h is known to be no ancestor: it was called by one, as
+// a sibling of the chain, or by such a sibling.
+func beside(h *running, above map[string]bool, byID map[string]*running) bool {
+	for range len(byID) + 1 {
+		if h.head.Parent != "" && h.head.Parent != h.head.Root && above[h.head.Parent] {
+			return true
+		}
+		if h = byID[h.head.Parent]; h == nil {
+			return false
+		}
+	}
+	return false
 }
 
 func (g *gate) retryAfterLocked() time.Duration {
