@@ -34,8 +34,11 @@ func runLookup(_ context.Context, p *Pipeline) (*StepResult, error) {
 // missing decides what becomes of a module that is not here. A call that came over
 // the bus is never sent on: this process was taken for the owner.
 func (p *Pipeline) missing(err error) error {
-	if code := module.CodeOf(err); code == module.CodeVersionConstraintInvalid {
+	switch module.CodeOf(err) {
+	case module.CodeVersionConstraintInvalid:
 		return err
+	case module.CodeModuleDisabled: // nobody else is asked to run what was switched off here
+		return module.AsError(err).NotExecuted()
 	}
 	if !p.owned && p.x.remote != nil {
 		p.remote = true

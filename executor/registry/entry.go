@@ -24,6 +24,12 @@ type Entry struct {
 	Preflighter module.Preflighter
 	Streamer    module.Streamer
 
+	// Source is where the module comes from, "" when nobody said.
+	Source string
+
+	declared Declaration
+	internal bool
+
 	// refs counts calls that hold the entry; closing takes closed off it, so that
 	// one number says both.
 	refs     atomic.Int64

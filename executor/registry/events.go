@@ -24,12 +24,14 @@ func (r *Registry) emitChange(ctx context.Context, typ, id string) {
 		return
 	}
 	data := map[string]any{"module_id": id}
-	if module.FirstSegment(id) == ephemeral {
+	if module.IsEphemeralID(id) {
 		caller, identity := externalCaller, any(nil)
 		if c := module.FromContext(ctx); c != nil {
 			// Whoever registers from inside a call is the module of that call.
 			if chain := c.ChainView(); len(chain) > 0 {
 				caller = chain[len(chain)-1]
+			} else if c.CallerID() != "" {
+				caller = c.CallerID()
 			}
 			if c.Identity() != nil {
 				identity = r.masked(c.Identity())

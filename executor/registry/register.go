@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"runtime/debug"
 	"time"
 
@@ -18,7 +19,17 @@ type Declaration struct {
 	// destructive, where a declared false never cancels a true; every other
 	// annotation comes from the module (decisions D-96, D-125).
 	Annotations module.Annotations
+	// Factory makes the module's successor when it is reloaded. Without one the
+	// module succeeds itself: its hooks run and its descriptor is read anew.
+	Factory Factory
+	// Source is where the module's code comes from, as shown to operators; "" is
+	// unknown.
+	Source string
 }
+
+// Factory makes a module. It stands for an entry point, since a Go program does
+// not load code at run time.
+type Factory func(ctx context.Context) (module.Module, error)
 
 // Register admits a module. The errors, in the order of the checks:
 // INVALID_MODULE_ID for an ID that is malformed or begins with a reserved word
@@ -55,20 +66,23 @@ func (r *Registry) register(ctx context.Context, m module.Module, d Declaration,
 	if err := r.reserve(id); err != nil {
 		return err
 	}
-	if l, ok := m.(module.Loader); ok {
-		if err := load(ctx, l, id); err != nil {
-			r.unreserve(id)
-			at := time.Now()
-			r.log.LogAttrs(ctx, levelError, "module load failed",
-				moduleAttr(id), causeAttr(err), timeAttr(at))
-			r.emitLoadFailed(id, err, at)
-			return err
-		}
+	if err := r.load(ctx, e); err != nil {
+		r.unreserve(id)
+		return err
 	}
+	if module.IsEphemeralID(id) && !e.Descriptor.Annotations.RequiresApproval {
+		r.log.LogAttrs(ctx, slog.LevelWarn, "an ephemeral module does not require approval", moduleAttr(id))
+	}
+	r.show(ctx, e)
+	return nil
+}
+
+// show makes a loaded module visible and tells of it.
+func (r *Registry) show(ctx context.Context, e *Entry) {
 	r.publish(e)
 	r.changed()
-	r.emitChange(ctx, module.EventModuleRegistered, id)
-	return nil
+	r.call(CallbackRegister, e)
+	r.emitChange(ctx, module.EventModuleRegistered, e.Descriptor.ID)
 }
 
 // prepare makes the checks that concern the module alone, before those that
@@ -78,7 +92,7 @@ func (r *Registry) prepare(m module.Module, d Declaration, internal bool) (*Entr
 	if err := module.ValidateID(desc.ID); err != nil {
 		return nil, err
 	}
-	isEphemeral := module.FirstSegment(desc.ID) == ephemeral
+	isEphemeral := module.IsEphemeralID(desc.ID)
 	switch {
 	case internal && isEphemeral:
 		return nil, module.Errorf(module.CodeInvalidModuleID, "module id %s: ephemeral modules are not internal", desc.ID)
@@ -95,7 +109,7 @@ func (r *Registry) prepare(m module.Module, d Declaration, internal bool) (*Entr
 	}
 	desc.Annotations.RequiresApproval = desc.Annotations.RequiresApproval || d.Annotations.RequiresApproval
 	desc.Annotations.Destructive = desc.Annotations.Destructive || d.Annotations.Destructive
-	e := &Entry{Module: m, Descriptor: &desc, idle: make(chan struct{})}
+	e := &Entry{Module: m, Descriptor: &desc, Source: d.Source, declared: d, internal: internal, idle: make(chan struct{})}
 	var err error
 	if e.Input, err = r.compile(desc.ID, "input", desc.InputSchema); err != nil {
 		return nil, err
@@ -160,14 +174,30 @@ func (r *Registry) publish(e *Entry) {
 	r.visibleN++
 }
 
-func load(ctx context.Context, l module.Loader, id string) (err error) {
+// load runs OnLoad, where there is one, and tells of its failure.
+func (r *Registry) load(ctx context.Context, e *Entry) error {
+	l, ok := e.Module.(module.Loader)
+	if !ok {
+		return nil
+	}
+	id := e.Descriptor.ID
+	err := guard(module.CodeModuleLoadError, id, "loading", func() error { return l.OnLoad(ctx) })
+	if err != nil {
+		at := time.Now()
+		r.log.LogAttrs(ctx, levelError, "module load failed", moduleAttr(id), causeAttr(err), timeAttr(at))
+		r.emitLoadFailed(id, err, at)
+	}
+	return err
+}
+
+// guard runs a hook of a module and turns a panic into an error.
+func guard(code module.Code, id, what string, hook func() error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			err = module.Wrap(module.CodeModuleLoadError, &panicError{debug.Stack()},
-				fmt.Sprintf("module %s panicked while loading", id))
+			err = module.Wrap(code, &panicError{debug.Stack()}, fmt.Sprintf("module %s panicked while %s", id, what))
 		}
 	}()
-	return l.OnLoad(ctx)
+	return hook()
 }
 
 // panicError keeps the stack for the log. The value of the panic is dropped,

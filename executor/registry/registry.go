@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/apbus/apbus/module"
 	"github.com/apbus/apbus/schema"
@@ -38,11 +39,17 @@ type Registry struct {
 	// visible maps an ID to its *Entry. It is written only under mu and read
 	// without it.
 	visible sync.Map
+	// disabled holds the IDs that are switched off, nil for none. The set is
+	// replaced under mu and never changed, since every lookup reads it.
+	disabled atomic.Pointer[map[string]struct{}]
+	warned   sync.Map // deprecation, of those that were told
 
 	mu       sync.Mutex
 	reserved map[string]struct{} // IDs being loaded or unloaded
 	watchers []*watcher
 	visibleN int
+	// callbacks by event; a slice is replaced, never changed.
+	callbacks map[string][]*callback
 }
 
 type watcher struct{ notify func() }
@@ -55,7 +62,7 @@ func New(opts Options) *Registry {
 		schemas:  schema.NewCache(),
 		events:   opts.Events,
 		redactor: opts.Redactor,
-		reserved: make(map[string]struct{}),
+		reserved: make(map[string]struct{}), callbacks: make(map[string][]*callback),
 	}
 }
 
@@ -68,14 +75,19 @@ func (r *Registry) Get(id string) (*Entry, bool) {
 	return v.(*Entry), true
 }
 
-// Lookup returns the module under id when its version fits the constraint, ""
-// standing for any version. The errors are MODULE_NOT_FOUND with
-// details.module_id, VERSION_INCOMPATIBLE with details module_id, required and
-// actual, and VERSION_CONSTRAINT_INVALID.
+// Lookup returns the module under id for a call when its version fits the
+// constraint, "" standing for any version. The errors are MODULE_NOT_FOUND with
+// details.module_id, MODULE_DISABLED with the same for one that is switched off,
+// VERSION_INCOMPATIBLE with details module_id, required and actual, and
+// VERSION_CONSTRAINT_INVALID.
 func (r *Registry) Lookup(id, versionConstraint string) (*Entry, error) {
 	e, ok := r.Get(id)
 	if !ok {
 		return nil, NotFound(id)
+	}
+	if r.disabled.Load() != nil && !r.Enabled(id) {
+		return nil, module.Errorf(module.CodeModuleDisabled, "module %s is disabled", id).
+			WithDetails(map[string]any{"module_id": id})
 	}
 	if versionConstraint == "" {
 		return e, nil

@@ -3,9 +3,7 @@ package registry
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
-	"runtime/debug"
 	"time"
 
 	"github.com/apbus/apbus/module"
@@ -27,13 +25,14 @@ func (r *Registry) Unregister(ctx context.Context, id string) bool {
 	if e == nil {
 		return false
 	}
-	r.retire(ctx, e, DefaultWait)
+	_, _, _ = r.retire(ctx, e, DefaultWait) // a failed OnUnload is logged and stops nothing
+	r.unreserve(id)
 	return true
 }
 
 // SafeUnregister makes a module invisible at once, waits at most wait, or until
-// ctx ends, for the calls that hold it, and then runs its OnUnload. Calls that
-// started go on to their end. clean is false when calls were still running and
+// ctx ends, for the calls that hold it, and then runs its OnSuspend and OnUnload.
+// Calls that started go on to their end. clean is false when calls were still running and
 // the module was unloaded under them, which is logged as an error. An absent
 // module is clean. Until it returns the ID stays taken. err is the error of
 // OnUnload, which never stops the unregistration (algorithm A21).
@@ -45,7 +44,9 @@ func (r *Registry) SafeUnregister(ctx context.Context, id string, wait time.Dura
 	if e == nil {
 		return true, nil
 	}
-	return r.retire(ctx, e, wait)
+	defer r.unreserve(id)
+	clean, _, err = r.retire(ctx, e, wait)
+	return clean, err
 }
 
 // withdraw makes the module invisible and refuses new calls; nil when absent.
@@ -56,6 +57,7 @@ func (r *Registry) withdraw(ctx context.Context, id string) *Entry {
 	}
 	e.close()
 	r.changed()
+	r.call(CallbackUnregister, e)
 	r.emitChange(ctx, module.EventModuleUnregistered, id)
 	return e
 }
@@ -72,24 +74,48 @@ func (r *Registry) hide(id string) *Entry {
 	return v.(*Entry)
 }
 
-// retire waits for the calls of an invisible module, unloads it and frees its ID.
-func (r *Registry) retire(ctx context.Context, e *Entry, wait time.Duration) (clean bool, err error) {
+// retire waits for the calls of an invisible module, suspends and unloads it. Its
+// ID stays taken. The hooks keep the values of ctx but not its end: they must run
+// even when the wait was cut short.
+func (r *Registry) retire(ctx context.Context, e *Entry, wait time.Duration) (clean bool, state map[string]any, err error) {
 	id := e.Descriptor.ID
-	defer r.unreserve(id)
 	clean = e.await(ctx, wait)
 	if !clean {
 		r.log.LogAttrs(ctx, levelError, "module unloaded while calls are running",
 			moduleAttr(id), slog.Int("in_flight", e.InFlight()))
 	}
+	ctx = context.WithoutCancel(ctx)
+	state = r.suspend(ctx, e)
 	u, ok := e.Module.(module.Unloader)
 	if !ok {
-		return clean, nil
+		return clean, state, nil
 	}
-	if err := unload(ctx, u, id); err != nil {
+	if err = guard(module.CodeInternal, id, "unloading", func() error { return u.OnUnload(ctx) }); err != nil {
 		r.log.LogAttrs(ctx, levelError, "module unload failed", moduleAttr(id), causeAttr(err))
-		return clean, err
 	}
-	return clean, nil
+	return clean, state, err
+}
+
+// suspend asks the module what its successor should know; nil for nothing.
+func (r *Registry) suspend(ctx context.Context, e *Entry) (state map[string]any) {
+	s, ok := e.Module.(module.Suspender)
+	if !ok {
+		return nil
+	}
+	id := e.Descriptor.ID
+	err := guard(module.CodeInternal, id, "suspending", func() (err error) {
+		state, err = s.OnSuspend(ctx)
+		if err != nil || state == nil {
+			return err
+		}
+		state, err = module.NormalizeMap(state)
+		return err
+	})
+	if err != nil {
+		r.log.LogAttrs(ctx, levelError, "module suspend failed", moduleAttr(id), causeAttr(err))
+		return nil
+	}
+	return state
 }
 
 // await reports whether nobody holds the closed entry any more.
@@ -113,18 +139,6 @@ func (e *Entry) await(ctx context.Context, wait time.Duration) bool {
 	default:
 		return false
 	}
-}
-
-// unload keeps the values of ctx but not its end: the hook must run even when
-// the wait was cut short.
-func unload(ctx context.Context, u module.Unloader, id string) (err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = module.Wrap(module.CodeInternal, &panicError{debug.Stack()},
-				fmt.Sprintf("module %s panicked while unloading", id))
-		}
-	}()
-	return u.OnUnload(context.WithoutCancel(ctx))
 }
 
 func moduleAttr(id string) slog.Attr { return slog.String("module_id", id) }
