@@ -17,9 +17,9 @@ import (
 func outcomes(t testing.TB, o acl.Options, conditions any, q acl.Query) string {
 	t.Helper()
 	q.CallerID, q.TargetID = "a", "b"
-	o.DefaultEffect = acl.Deny
+	o.DefaultEffect = new(acl.Deny)
 	grants := mustNew(t, o, when(allow("*", "*"), conditions)).Check(t.Context(), q)
-	o.DefaultEffect = acl.Allow
+	o.DefaultEffect = new(acl.Allow)
 	blocks := !mustNew(t, o, when(deny("*", "*"), conditions)).Check(t.Context(), q)
 	switch {
 	case grants && blocks:

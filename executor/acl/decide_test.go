@@ -58,7 +58,11 @@ func TestDecisions(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			p := mustNew(t, acl.Options{DefaultEffect: tt.def, Logger: (&logBuffer{}).logger()}, tt.rules...)
+			o := acl.Options{Logger: (&logBuffer{}).logger()}
+			if tt.def != "" {
+				o.DefaultEffect = &tt.def
+			}
+			p := mustNew(t, o, tt.rules...)
 			q := acl.Query{CallerID: "agent.x", TargetID: "git.push", Context: call(0, ""), ArgumentKeys: tt.keys}
 			got := p.Authorize(t.Context(), q)
 			if diff := cmp.Diff(tt.want, got); diff != "" {
@@ -75,7 +79,7 @@ func TestDecisions(t *testing.T) {
 // conditions is not; the first is said once per rule until the rules change.
 func TestNoContext(t *testing.T) {
 	var log logBuffer
-	p := mustNew(t, acl.Options{DefaultEffect: acl.Allow, Logger: log.logger()}, when(deny("*", "*"), obj{"roles": []any{"x"}}))
+	p := mustNew(t, acl.Options{DefaultEffect: new(acl.Allow), Logger: log.logger()}, when(deny("*", "*"), obj{"roles": []any{"x"}}))
 	q := acl.Query{CallerID: "a", TargetID: "b"}
 	skipped := func() int { return strings.Count(log.String(), "no context, rule skipped") }
 	for range 3 {
@@ -93,7 +97,7 @@ func TestNoContext(t *testing.T) {
 	if skipped() != 2 {
 		t.Errorf("%d warnings after a change, want 2", skipped())
 	}
-	broken := mustNew(t, acl.Options{DefaultEffect: acl.Allow, Logger: log.logger()}, when(deny("*", "*"), obj{"nope": 1}))
+	broken := mustNew(t, acl.Options{DefaultEffect: new(acl.Allow), Logger: log.logger()}, when(deny("*", "*"), obj{"nope": 1}))
 	if d := broken.Authorize(t.Context(), q); d.Allowed || d.HandlerError == "" {
 		t.Errorf("got %+v, want a broken deny rule to deny without a context", d)
 	}
@@ -130,7 +134,7 @@ func TestEndedCheckFailsClosed(t *testing.T) {
 	ctx, stop := context.WithCancelCause(t.Context())
 	stop(context.DeadlineExceeded)
 	ran := false
-	o := acl.Options{Logger: (&logBuffer{}).logger(), DefaultEffect: acl.Allow, Conditions: map[string]acl.ConditionFunc{
+	o := acl.Options{Logger: (&logBuffer{}).logger(), DefaultEffect: new(acl.Allow), Conditions: map[string]acl.ConditionFunc{
 		"slow": func(context.Context, any, acl.Query) (bool, error) { ran = true; return false, nil },
 	}}
 	d := mustNew(t, o, when(deny("*", "*"), obj{"slow": 1})).Authorize(ctx, acl.Query{TargetID: "b", Context: call(0, "")})

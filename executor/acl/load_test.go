@@ -35,7 +35,7 @@ rules:
 `
 
 func TestParse(t *testing.T) {
-	p, err := acl.Parse("acl.yaml", []byte(sample), acl.Options{DefaultEffect: acl.Deny})
+	p, err := acl.Parse("acl.yaml", []byte(sample), acl.Options{DefaultEffect: new(acl.Deny)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -201,7 +201,7 @@ func TestDiscover(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			base := t.TempDir()
 			write(t, filepath.Join(base, tt.file), rules)
-			p, found, err := acl.Discover(tt.root, base, acl.Options{DefaultEffect: acl.Deny})
+			p, found, err := acl.Discover(tt.root, base, acl.Options{DefaultEffect: new(acl.Deny)})
 			if err != nil || found != tt.found || (p != nil) != tt.found {
 				t.Fatalf("got %v, %v, %v; want found %v", p, found, err, tt.found)
 			}
@@ -257,7 +257,7 @@ func FuzzParse(f *testing.F) {
 			return
 		}
 		// What was loaded can be read back, checked and validated.
-		again, err := acl.New(p.Rules(), acl.Options{DefaultEffect: p.DefaultEffect(), Logger: quiet})
+		again, err := acl.New(p.Rules(), acl.Options{DefaultEffect: new(p.DefaultEffect()), Logger: quiet})
 		if err != nil {
 			t.Fatalf("loaded rules are refused elsewhere: %v", err)
 		}

@@ -16,9 +16,10 @@ const approvalToken = "_approval_token"
 
 // Options configures a [Policy]. The zero value is usable.
 type Options struct {
-	// DefaultEffect decides when no rule does; "" means Deny. It is for [New]; a
-	// rule file has its own.
-	DefaultEffect Effect
+	// DefaultEffect decides when no rule does; nil means Deny, and an empty one is
+	// refused like any other value outside the set (protocol §6.1.5). It is for
+	// [New]; a rule file has its own.
+	DefaultEffect *Effect
 	// Conditions are the application's conditions by key. Built-in keys cannot be
 	// replaced.
 	Conditions map[string]ConditionFunc
@@ -55,10 +56,11 @@ type snapshot struct {
 // rule index and field; the default effect is judged first, then the lowest
 // faulty rule.
 func New(rules []Rule, o Options) (*Policy, error) {
-	if o.DefaultEffect == "" {
-		o.DefaultEffect = Deny
+	defaultEffect := Deny
+	if o.DefaultEffect != nil {
+		defaultEffect = *o.DefaultEffect
 	}
-	if f := checkDefault(o.DefaultEffect); f != nil {
+	if f := checkDefault(defaultEffect); f != nil {
 		return nil, f.err(-1, "")
 	}
 	for i, r := range rules {
@@ -70,7 +72,7 @@ func New(rules []Rule, o Options) (*Policy, error) {
 	if err != nil {
 		return nil, err
 	}
-	p.install(&content{rules: rules, defaultEffect: o.DefaultEffect})
+	p.install(&content{rules: rules, defaultEffect: defaultEffect})
 	return p, nil
 }
 

@@ -123,15 +123,17 @@ func TestLowestFaultyRuleIsNamed(t *testing.T) {
 	if e := module.AsError(err); e == nil || e.Details["rule_index"] != int64(1) || e.Details["field"] != "callers" {
 		t.Errorf("got %v, want rule 1, callers", err)
 	}
-	_, err = acl.New([]acl.Rule{allow("", "*")}, acl.Options{DefaultEffect: "Deny"})
-	if e := module.AsError(err); e == nil || e.Details["field"] != "default_effect" {
-		t.Errorf("got %v, want default_effect first", err)
+	for _, bad := range []acl.Effect{"Deny", ""} {
+		_, err = acl.New([]acl.Rule{allow("", "*")}, acl.Options{DefaultEffect: &bad})
+		if e := module.AsError(err); e == nil || e.Details["field"] != "default_effect" {
+			t.Errorf("default effect %q: got %v, want default_effect first", bad, err)
+		}
 	}
 }
 
 func TestRulesAreCopies(t *testing.T) {
 	in := when(deny("*", "cli.*"), obj{"$or": []any{obj{"roles": []string{"guest"}}}})
-	p := mustNew(t, acl.Options{DefaultEffect: acl.Allow}, in)
+	p := mustNew(t, acl.Options{DefaultEffect: new(acl.Allow)}, in)
 	want := []acl.Rule{when(deny("*", "cli.*"), obj{"$or": []any{obj{"roles": []any{"guest"}}}})}
 
 	in.Targets[0] = "x"

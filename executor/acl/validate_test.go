@@ -55,7 +55,7 @@ func TestFindings(t *testing.T) {
 
 // What can never match is reported and otherwise left alone.
 func TestNeverMatchingChangesNothing(t *testing.T) {
-	p := mustNew(t, acl.Options{DefaultEffect: acl.Allow}, deny("*", "$not *"))
+	p := mustNew(t, acl.Options{DefaultEffect: new(acl.Allow)}, deny("*", "$not *"))
 	want := acl.Decision{Allowed: true, RuleIndex: -1, Reason: acl.ReasonDefaultEffect}
 	if diff := cmp.Diff(want, p.Authorize(t.Context(), acl.Query{CallerID: "a", TargetID: "cli.rm"})); diff != "" {
 		t.Errorf("decision (-want +got):\n%s", diff)
