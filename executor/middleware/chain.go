@@ -135,6 +135,7 @@ func (c *Chain) limitOf(l TimeLimiter, call *Call) (deadline time.Time, ok bool)
 // given to OnError. A failure is a [*ChainError]; the failing middleware counts
 // as entered.
 func (c *Chain) Before(ctx context.Context, call *Call) (inputs map[string]any, entered int, err error) {
+	call.original, call.failure = call.Inputs, nil
 	if c == nil || !c.hasBefore {
 		return call.Inputs, c.Len(), nil
 	}
@@ -195,6 +196,7 @@ func (c *Chain) After(ctx context.Context, call *Call, output map[string]any) (m
 // stands. A hook that fails is logged and skipped. Cancellation must not be
 // brought here (core-executor seed, Cancellation Short-Circuit).
 func (c *Chain) OnError(ctx context.Context, call *Call, entered int, err *module.Error) Recovery {
+	call.failure = err
 	if c == nil || !c.hasError {
 		return Recovery{}
 	}

@@ -1,13 +1,24 @@
 // Package middleware wraps calls: hooks that run before a module, after it, or
 // when something failed (protocol §11). It owns the hooks, their order, the
 // immutable [Chain] that a call runs on, the [List] that builds chains, and the
-// built-in [Logging] and [Deadline].
+// built-in middlewares. None is installed by itself.
+//
+//   - [Deadline] and [Retry] decide how long and how often a module is tried;
+//     [CircuitBreaker] keeps calls away from one that keeps failing.
+//   - [Logging], [Tracing] and [Metrics] tell the systems that operators have.
+//   - [Usage], [RecordErrors] and [PlatformNotify] feed what the process knows about
+//     itself: [UsageCollector], [ErrorHistory] and health events.
+//
+// Where a result needs telling, a middleware takes a function for [module.Event];
+// who subscribes is none of its business. None shows inputs or outputs other than
+// as the Context's redacted copies.
 //
 // # Order
 //
 // Higher priorities come first in before; equal ones keep their registration
 // order. After runs in reverse and stops at the first error. OnError runs in
-// reverse over what was entered, the one whose before failed included.
+// reverse over what was entered, the one whose before failed included; it does not
+// see cancellation. End comes once for each run, however it ended.
 //
 // # Concurrency
 //

@@ -83,7 +83,10 @@ type Call struct {
 	Descriptor *module.Descriptor
 
 	ctx                  context.Context //nolint:containedctx // handed from a before hook to the executor, see Derive
+	original             map[string]any
+	failure              *module.Error
 	state                []callState
+	starts               []callStart // apart from state, which would put every time on the heap
 	enriched, undeclared []string
 	watch                func(HookEvent)
 }
@@ -107,7 +110,38 @@ func (c *Call) Derived(ctx context.Context) context.Context {
 	return ctx
 }
 
+// Original returns the inputs as they were before the first hook, which is what a
+// retry wants: the hooks run over them again.
+func (c *Call) Original() map[string]any {
+	if c.original != nil {
+		return c.original
+	}
+	return c.Inputs
+}
+
+// Failure returns the error that the error hooks were asked about in this run, also
+// when one of them recovered it, or nil.
+func (c *Call) Failure() *module.Error { return c.failure }
+
 type callState struct{ key, value any }
+
+// begin notes when the call reached the middleware of that key.
+func (c *Call) begin(key any) { c.starts = append(c.starts, callStart{key, time.Now()}) }
+
+// begun returns what begin noted.
+func (c *Call) begun(key any) (at time.Time, ok bool) {
+	for i := range c.starts {
+		if c.starts[i].key == key {
+			return c.starts[i].at, true
+		}
+	}
+	return time.Time{}, false
+}
+
+type callStart struct {
+	key any
+	at  time.Time
+}
 
 // SetState keeps a value for the rest of this call. The key should be the
 // middleware instance or a type of its own, as with context.WithValue. Not safe
