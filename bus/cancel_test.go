@@ -205,8 +205,10 @@ func TestClientCancel(t *testing.T) {
 				if err != nil {
 					m.t.Fatal(err)
 				}
-				if res.State != tt.state || len(res.Calls) != tt.calls || len(res.Nodes) != tt.calls {
-					m.t.Errorf("result %+v, want state %s and %d calls", res, tt.state, tt.calls)
+				// The hops race the broadcast: what they have ended by then does not
+				// answer any more.
+				if n := len(res.Calls); res.State != tt.state || n < 1 || n > tt.calls || len(res.Nodes) != n {
+					m.t.Errorf("result %+v, want state %s and up to %d calls", res, tt.state, tt.calls)
 				}
 				var cause *cancel.Cause
 				if err := <-ended; !errors.As(err, &cause) {

@@ -208,7 +208,11 @@ func (d *directory) upsert(r contextwire.NodeRecord) {
 	}
 	// What is listed may have been written some time ago; the node's own clock
 	// is not ours, so a first sight counts as fresh.
-	d.nodes[p] = &NodeInfo{NodeRecord: r, SeenAt: now}
+	info := &NodeInfo{NodeRecord: r, SeenAt: now}
+	if old != nil && r.At.Equal(old.At) { // listed again, no sign of life
+		info.SeenAt, info.Stale = old.SeenAt, old.Stale
+	}
+	d.nodes[p] = info
 	if old == nil || !slices.Equal(old.Modules, r.Modules) {
 		d.reindexLocked()
 		d.warnForksLocked(r)
@@ -216,7 +220,7 @@ func (d *directory) upsert(r contextwire.NodeRecord) {
 	for _, m := range r.Modules {
 		d.wantLocked(m.Hash)
 	}
-	if old == nil || old.Draining != r.Draining || old.Stale || !slices.Equal(old.Modules, r.Modules) {
+	if old == nil || old.Draining != r.Draining || old.Stale != info.Stale || !slices.Equal(old.Modules, r.Modules) {
 		d.notifyLocked()
 	}
 }

@@ -111,6 +111,7 @@ type Node struct {
 	table  *cancel.Table
 	gate   *gate
 	replay *replay
+	accepts accepts
 	subs   *moduleSubs
 	direct []Subscription // calls to this process by name
 	facts  *publisher
@@ -274,6 +275,7 @@ func (n *Node) teardown() {
 	n.leave(n.subs.close())
 	n.stop(cancel.Because(cancel.Shutdown, n.opts.ID, "node closed"))
 	n.work.Wait()
+	n.accepts.close()
 	n.leave(n.direct)
 	if err := n.flushReplies(); err != nil {
 		n.log.Warn("closed without the bus", "cause", err)

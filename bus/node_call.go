@@ -14,10 +14,6 @@ import (
 	"github.com/apbus/apbus/module"
 )
 
-// acceptAfter is how long a unary call may take before its caller is told who
-// has it.
-const acceptAfter = 20 * time.Millisecond
-
 // running is one call or check on this node, from its arrival to its end.
 type running struct {
 	node    *Node
@@ -27,14 +23,13 @@ type running struct {
 	key     cancel.Key
 	issuer  string // inbox prefix of the caller
 	arrived time.Time
-	turn    chan struct{} // closed when a queued call gets its slot
-	queued  bool
+	turn    chan struct{} // made for a queued call, closed when it gets its slot
 	doubt   bool
 
 	ctx   context.Context
 	token *cancel.Token
 	entry *cancel.Entry
-	reply *replier
+	reply replier
 
 	mu         sync.Mutex
 	callerID   string // known once the body is decoded
@@ -75,7 +70,7 @@ func (n *Node) receive(kind string, m *nats.Msg) {
 	r := &running{
 		node: n, kind: kind, head: head, body: m.Data, arrived: time.Now(),
 		key: cancel.Key{Call: head.CallID, Attempt: head.Attempt}, issuer: issuerOf(m.Reply),
-		turn: make(chan struct{}), doubt: n.doubtful(),
+		doubt: n.doubtful(),
 	}
 	if r.key.Call == "" { // a bare request names no call
 		r.key = cancel.Key{Call: contextwire.NewCallID(), Attempt: 1}
@@ -83,7 +78,7 @@ func (n *Node) receive(kind string, m *nats.Msg) {
 	if head.TraceParent != nil {
 		r.traceID = head.TraceParent.TraceID
 	}
-	r.reply = &replier{node: n, to: m.Reply, call: r.key.Call, bare: head.Bare, ct: head.Accept}
+	r.reply.node, r.reply.to, r.reply.call, r.reply.bare, r.reply.ct = n, m.Reply, r.key.Call, head.Bare, head.Accept
 	if e := r.precheck(); e != nil {
 		r.reply.fail(e.NotExecuted())
 		return
@@ -173,11 +168,8 @@ func (n *Node) enter(r *running) {
 	n.mu.Unlock()
 
 	switch v, after := n.gate.enter(r); v {
-	case queued:
-		r.queued = true
-		fallthrough
-	case admitted:
-		r.reply.acceptLater()
+	case admitted, queued:
+		n.accepts.add(r)
 		go func() {
 			defer n.work.Done()
 			r.run()
@@ -242,7 +234,7 @@ func (r *running) run() {
 // awaitTurn waits for the slot of a queued call, not longer than there is time.
 // When it fails, the call has left the queue or the slot is given back in run.
 func (r *running) awaitTurn() *module.Error {
-	if r.queued {
+	if r.turn != nil {
 		var over <-chan time.Time
 		if r.head.Budget > 0 {
 			t := time.NewTimer(r.head.Budget - time.Since(r.arrived))
@@ -275,7 +267,7 @@ func (r *running) cancelledBefore() *module.Error {
 
 // execute decodes and runs the call in its slot.
 func (r *running) execute() (map[string]any, *module.Error) {
-	if r.doubt || (r.queued && r.node.doubtful()) {
+	if r.doubt || (r.turn != nil && r.node.doubtful()) {
 		if e := r.stillWanted(); e != nil {
 			return nil, e.NotExecuted()
 		}
@@ -289,7 +281,7 @@ func (r *running) execute() (map[string]any, *module.Error) {
 			return nil, r.tooLate()
 		}
 	}
-	req.CallID, req.Attempt, req.ModuleID = r.key.Call, r.key.Attempt, r.head.ModuleID
+	req.CallID, req.Attempt, req.ModuleID, req.Token = r.key.Call, r.key.Attempt, r.head.ModuleID, r.token
 	r.note(req.Context)
 	if r.kind == kindCheck {
 		res, err := r.node.host.Check(r.ctx, req)

@@ -58,6 +58,7 @@ func (g *gate) enter(r *running) (v verdict, retryAfter time.Duration) {
 	if len(g.queue) >= g.queueSize {
 		return refused, g.retryAfterLocked()
 	}
+	r.turn = make(chan struct{})
 	g.queue = append(g.queue, r)
 	return queued, 0
 }

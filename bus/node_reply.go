@@ -24,20 +24,14 @@ type replier struct {
 
 	mu       sync.Mutex
 	over     bool
-	accept   *time.Timer
 	reported time.Time
 }
 
-// acceptLater tells the caller who has the call if it is not over soon.
-func (p *replier) acceptLater() {
-	if p.bare {
-		return
-	}
+// isOver reports whether the terminal frame has been made.
+func (p *replier) isOver() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.accept = time.AfterFunc(acceptAfter, func() {
-		p.interim(&contextwire.Frame{Kind: contextwire.FrameAccept, Grace: p.node.opts.CallGrace})
-	})
+	return p.over
 }
 
 // progress passes on what a module reports, at most ten times a second.
@@ -89,9 +83,6 @@ func (p *replier) close() bool {
 		return false
 	}
 	p.over = true
-	if p.accept != nil {
-		p.accept.Stop()
-	}
 	return true
 }
 
