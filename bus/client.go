@@ -55,7 +55,9 @@ type Client struct {
 
 // outgoing is one call of this client, over all its attempts.
 type outgoing struct {
-	req *contextwire.Request
+	req contextwire.Request // the attempts write into it
+	// first is the attempt that nearly always is the only one.
+	first attempt
 	// stopped is closed by stop, after cause was set.
 	stopped chan struct{}
 	once    sync.Once
@@ -346,7 +348,7 @@ func (c *Client) Nodes() []NodeInfo { return c.dir.nodeList() }
 func (c *Client) WaitModule(ctx context.Context, id string) error {
 	return c.dir.waitFor(ctx, func() bool {
 		_, described := c.dir.module(id)
-		hosts, _ := c.dir.candidates(id)
+		hosts, _ := c.dir.candidates(nil, id)
 		return described && len(hosts) > 0
 	})
 }

@@ -87,7 +87,7 @@ func (a *attempt) run(ctx context.Context) (map[string]any, proc, error) {
 	c := a.client
 	a.key = cancel.Key{Call: a.req.CallID, Attempt: a.req.Attempt}
 	a.token = replyToken(a.req.CallID, a.req.Attempt)
-	a.frames, a.lost = make(chan *nats.Msg, 16), make(chan *module.Error, 1)
+	a.frames, a.lost = make(chan *nats.Msg, 4), make(chan *module.Error, 1)
 	a.grace, a.started = a.target.grace, time.Now()
 
 	h, body, err := contextwire.EncodeRequest(a.req, contextwire.MsgPack)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"slices"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -27,18 +28,19 @@ func (t target) directed() bool { return t.proc != (proc{}) }
 // choose picks the host for an attempt: of two random usable ones the one with
 // the smaller smoothed latency × calls in flight (wire protocol, section 1).
 // Without a usable host the module's queue group takes the call.
-func (c *Client) choose(kind string, req *contextwire.Request, tried map[proc]bool) target {
-	list, _ := c.dir.candidates(req.ModuleID)
+func (c *Client) choose(kind string, req *contextwire.Request, tried []proc) target {
+	var few [8]candidate // enough for most, without an allocation
+	list, _ := c.dir.candidates(few[:0], req.ModuleID)
 	usable := list[:0]
 	major, wanted := wantedMajor(req.Version)
 	for _, cand := range list {
-		if tried[cand.proc] || (wanted && majorOf(cand.version) != major) {
+		if slices.Contains(tried, cand.proc) || (wanted && majorOf(cand.version) != major) {
 			continue
 		}
 		usable = append(usable, cand)
 	}
-	if healthy := c.healthy(usable); len(healthy) > 0 {
-		usable = healthy
+	if n := c.healthyFirst(usable); n > 0 {
+		usable = usable[:n]
 	}
 	if len(usable) == 0 {
 		if wanted {
@@ -68,18 +70,19 @@ func (c *Client) elsewhere(req *contextwire.Request, tried map[proc]bool) bool {
 	return slices.ContainsFunc(list, func(cand candidate) bool { return !tried[cand.proc] })
 }
 
-// healthy keeps the candidates that are neither stale nor suspect.
-func (c *Client) healthy(list []candidate) []candidate {
-	var out []candidate
-	now := time.Now()
+// healthyFirst moves the candidates that are neither stale nor suspect to the
+// front and returns how many there are.
+func (c *Client) healthyFirst(list []candidate) int {
+	now, n := time.Now(), 0
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, cand := range list {
+	for i, cand := range list {
 		if h := c.hosts[cand.proc]; !cand.stale && (h == nil || !h.isSuspect(now)) {
-			out = append(out, cand)
+			list[n], list[i] = list[i], list[n]
+			n++
 		}
 	}
-	return out
+	return n
 }
 
 // load is what the choice compares; a host never called costs nothing.
@@ -115,7 +118,7 @@ func (c *Client) nobody(a *attempt) *module.Error {
 		}
 	}
 	id := a.req.ModuleID
-	if _, known := c.dir.candidates(id); known || a.target.directed() || c.everKnown(id) {
+	if _, known := c.dir.candidates(nil, id); known || a.target.directed() || c.everKnown(id) {
 		return module.Errorf(module.CodeBusNoResponders, "no live host for module %s", id).
 			WithDetail("module_id", id).At(a.req.Context, id).NotExecuted()
 	}

@@ -33,14 +33,14 @@ func (c *Client) exchange(ctx context.Context, kind string, r *contextwire.Reque
 	if err := module.ValidateID(r.ModuleID); err != nil {
 		return nil, final{}, err
 	}
-	req := *r // the attempts write into it
+	out := &outgoing{req: *r, stopped: make(chan struct{})}
+	req := &out.req
 	if req.CallID == "" {
 		req.CallID = contextwire.NewCallID()
 	}
 	if req.Context == nil {
 		req.Context = module.NewContext(module.ContextOptions{TraceParent: req.TraceParent})
 	}
-	out := &outgoing{req: &req, stopped: make(chan struct{})}
 	if err := c.begin(out); err != nil {
 		return nil, final{}, err
 	}
@@ -50,7 +50,7 @@ func (c *Client) exchange(ctx context.Context, kind string, r *contextwire.Reque
 		return nil, final{}, c.cancelled(context.Cause(ctx), &req).NotExecuted()
 	}
 	deadline := callDeadline(ctx, r.Budget)
-	tried := map[proc]bool{}
+	var tried [maxAttempts]proc
 	for n := 1; ; n++ {
 		req.Attempt = n
 		if left, ok := budget(deadline); !ok {
@@ -58,20 +58,24 @@ func (c *Client) exchange(ctx context.Context, kind string, r *contextwire.Reque
 		} else if req.Budget = left; left <= 0 {
 			return nil, final{}, module.Errorf(module.CodeModuleTimeout, "no time left to send the call").At(req.Context, req.ModuleID).NotExecuted()
 		}
-		t := c.choose(kind, &req, tried)
-		a := &attempt{client: c, out: out, kind: kind, target: t, req: &req, deadline: deadline}
+		t := c.choose(kind, req, tried[:n-1])
+		a := &out.first
+		if n > 1 {
+			a = &attempt{}
+		}
+		a.client, a.out, a.kind, a.target, a.req, a.deadline = c, out, kind, t, req, deadline
 		body, by, err := a.run(ctx)
 		if err == nil {
 			return body, final{by, n}, nil
 		}
 		e := module.Propagate(err, req.ModuleID, req.Context)
-		tried[by] = true
+		tried[n-1] = by
 		wait, again := c.retry(e, a, n, deadline, tried)
 		if !again {
 			return nil, final{by, n}, e
 		}
 		if cause := out.pause(ctx, wait); cause != nil {
-			return nil, final{by, n}, c.cancelled(cause, &req)
+			return nil, final{by, n}, c.cancelled(cause, req)
 		}
 	}
 }

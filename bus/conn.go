@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/nats-io/nats.go"
 
@@ -112,7 +113,19 @@ func (c natsConn) Request(ctx context.Context, m *nats.Msg) (*nats.Msg, error) {
 	return reply, nil
 }
 
-func (c natsConn) Flush(ctx context.Context) error { return c.nc.FlushWithContext(ctx) }
+func (c natsConn) Flush(ctx context.Context) error {
+	limited := ctx
+	if _, has := ctx.Deadline(); !has { // the library insists on one
+		var stop context.CancelFunc
+		limited, stop = context.WithTimeout(ctx, 24*time.Hour)
+		defer stop()
+	}
+	err := c.nc.FlushWithContext(limited)
+	if err != nil && ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return err
+}
 
 func (c natsConn) MaxPayload() int64 { return c.nc.MaxPayload() }
 

@@ -324,9 +324,9 @@ type candidate struct {
 	grace   time.Duration
 }
 
-// candidates lists the processes that host the module and are not draining.
-// known is true when any process at all was seen with it.
-func (d *directory) candidates(moduleID string) (list []candidate, known bool) {
+// candidates appends to list the processes that host the module and are not
+// draining. known is true when any process at all was seen with it.
+func (d *directory) candidates(list []candidate, moduleID string) (_ []candidate, known bool) {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
 	hosts := d.hosts[moduleID]

@@ -197,11 +197,11 @@ func (c *Conn) Flush(ctx context.Context) error {
 	defer stop()
 	c.mem.mu.Lock()
 	defer c.mem.mu.Unlock()
-	for !c.closed && (c.frozen || c.cut) {
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
-		}
+	for !c.closed && ctx.Err() == nil && (c.frozen || c.cut) {
 		c.wake.Wait()
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
 	}
 	return c.errLocked()
 }

@@ -47,6 +47,7 @@ func TestConn(t *testing.T, start func(t *testing.T) Broker) {
 		{"leaves at once with Unsubscribe", (*suite).unsubscribe},
 		{"handles what had arrived before Drain returns", (*suite).drain},
 		{"gives up a drain with its context", (*suite).drainCause},
+		{"flushes without a deadline", (*suite).flushes},
 		{"makes inboxes nobody else has", (*suite).inboxes},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -434,6 +435,25 @@ func (s *suite) drainCause() {
 	defer stop()
 	if err := sub.Drain(ctx); !errors.Is(err, enough) {
 		s.Errorf("Drain: %v, want the cause", err)
+	}
+}
+
+func (s *suite) flushes() {
+	a, b := s.open(), s.open()
+	got := make(chan *nats.Msg, 1)
+	if _, err := a.Subscribe("x", "", func(m *nats.Msg) { got <- m }); err != nil {
+		s.Fatal(err)
+	}
+	ctx, stop := context.WithCancelCause(context.Background())
+	if err := a.Flush(ctx); err != nil {
+		s.Fatal(err)
+	}
+	s.publish(b, &nats.Msg{Subject: "x"}) // the broker knows of the subscription
+	s.take(got)
+	enough := errors.New("enough")
+	stop(enough)
+	if err := a.Flush(ctx); !errors.Is(err, enough) {
+		s.Errorf("flush with a cancelled context: %v, want its cause", err)
 	}
 }
 
