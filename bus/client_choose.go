@@ -5,7 +5,6 @@ import (
 	"errors"
 	"math/rand/v2"
 	"slices"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -65,9 +64,9 @@ func (c *Client) choose(kind string, req *contextwire.Request, tried []proc) tar
 }
 
 // elsewhere reports whether the catalogue shows a host that was not tried.
-func (c *Client) elsewhere(req *contextwire.Request, tried map[proc]bool) bool {
-	list, _ := c.dir.candidates(req.ModuleID)
-	return slices.ContainsFunc(list, func(cand candidate) bool { return !tried[cand.proc] })
+func (c *Client) elsewhere(req *contextwire.Request, tried []proc) bool {
+	list, _ := c.dir.candidates(nil, req.ModuleID)
+	return slices.ContainsFunc(list, func(cand candidate) bool { return !slices.Contains(tried, cand.proc) })
 }
 
 // healthyFirst moves the candidates that are neither stale nor suspect to the

@@ -47,7 +47,7 @@ func (c *Client) exchange(ctx context.Context, kind string, r *contextwire.Reque
 	defer c.end(out)
 
 	if ctx.Err() != nil {
-		return nil, final{}, c.cancelled(context.Cause(ctx), &req).NotExecuted()
+		return nil, final{}, c.cancelled(context.Cause(ctx), req).NotExecuted()
 	}
 	deadline := callDeadline(ctx, r.Budget)
 	var tried [maxAttempts]proc
@@ -70,7 +70,7 @@ func (c *Client) exchange(ctx context.Context, kind string, r *contextwire.Reque
 		}
 		e := module.Propagate(err, req.ModuleID, req.Context)
 		tried[n-1] = by
-		wait, again := c.retry(e, a, n, deadline, tried)
+		wait, again := c.retry(e, a, n, deadline, tried[:n])
 		if !again {
 			return nil, final{by, n}, e
 		}
@@ -125,7 +125,7 @@ func (c *Client) end(o *outgoing) {
 }
 
 // retry decides whether another attempt is allowed and how long to wait first.
-func (c *Client) retry(e *module.Error, a *attempt, n int, deadline time.Time, tried map[proc]bool) (time.Duration, bool) {
+func (c *Client) retry(e *module.Error, a *attempt, n int, deadline time.Time, tried []proc) (time.Duration, bool) {
 	if n >= maxAttempts {
 		return 0, false
 	}

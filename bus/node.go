@@ -108,13 +108,13 @@ type Node struct {
 	log      *slog.Logger
 	calm     *calmLog
 
-	table  *cancel.Table
-	gate   *gate
-	replay *replay
+	table   *cancel.Table
+	gate    *gate
+	replay  *replay
 	accepts accepts
-	subs   *moduleSubs
-	direct []Subscription // calls to this process by name
-	facts  *publisher
+	subs    *moduleSubs
+	direct  []Subscription // calls to this process by name
+	facts   *publisher
 
 	// beat is when the node last noticed time passing; a gap means that it was
 	// stalled and that what waits in its buffers may be stale.

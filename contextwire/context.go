@@ -117,6 +117,9 @@ func DecodeContext(body []byte, ct ContentType, lim Limits) (*module.Context, er
 // shapes are BUS_BAD_MESSAGE.
 func ContextFromMap(m map[string]any) (*module.Context, error) { return restoreContext(m, nil) }
 
+// sampledFlags are the trace flags of a trace that names none.
+const sampledFlags = "01"
+
 // restoreContext is [ContextFromMap] with the message's trace headers: they give
 // the trace ID when m has none, and the flags and state of the trace when m names
 // the same one.
@@ -161,7 +164,7 @@ func restoreContext(m map[string]any, tp *module.TraceParent) (*module.Context, 
 	}
 	c := module.RestoreContext(w)
 	if tp != nil && tp.TraceID == w.TraceID {
-		if tp.Flags != "" {
+		if tp.Flags != "" && tp.Flags != sampledFlags { // which is what no flags mean
 			c.Data().Set(module.DataTraceFlags, tp.Flags)
 		}
 		if len(tp.State) > 0 {

@@ -21,9 +21,8 @@ type headerField struct {
 
 func (f *headerField) present() bool { return f.spelling != "" }
 
-// fields finds all headers of a request in one walk.
-func (h Header) fields() *requestFields {
-	f := &requestFields{}
+// read finds all headers of a request in one walk.
+func (f *requestFields) read(h Header) {
 	for k, values := range h {
 		if len(values) == 0 {
 			continue
@@ -35,7 +34,6 @@ func (h Header) fields() *requestFields {
 		}
 		field.spelling, field.value = k, values[0]
 	}
-	return f
 }
 
 func (f *requestFields) field(name string) *headerField {
@@ -91,7 +89,9 @@ func ParseHead(subjectModuleID string, h Header, lim Limits) (*Head, error) {
 	if err := h.checkSize(lim); err != nil {
 		return nil, err
 	}
-	f := h.fields()
+	var fields requestFields // large, and gone when the headers are read
+	f := &fields
+	f.read(h)
 	head := &Head{ModuleID: subjectModuleID, Attempt: 1, Credit: DefaultCredit()}
 	if f.traceParent.present() {
 		head.TraceParent = module.ParseTraceParent(f.traceParent.value, f.traceState.value)

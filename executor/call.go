@@ -138,7 +138,7 @@ func (p *Pipeline) rerun(inputs map[string]any) {
 		}
 	}
 	p.inputs, p.output = inputs, nil
-	p.mctx, p.token = nil, nil
+	p.mctx, p.token, p.lent = nil, nil, false
 	p.aclApproval, p.foreign, p.stop = false, false, false
 	p.chain, p.entered = nil, 0
 	p.outputs = nil
@@ -147,7 +147,7 @@ func (p *Pipeline) rerun(inputs map[string]any) {
 // release ends what the run held: the token and with it the context, the clock,
 // and the module, unless its abandoned goroutine still runs in it.
 func (p *Pipeline) release() {
-	if p.token != nil {
+	if p.token != nil && !p.lent {
 		p.token.Release() // before the clock, so that its cause is what is left
 	}
 	p.clock.release()

@@ -44,11 +44,27 @@ func runContext(_ context.Context, p *Pipeline) (*StepResult, error) {
 
 	// From p.ctx and not from the step's own context, whose timer ends with it.
 	p.clock.free = p.ctx.Done() == nil && p.parent.Token() == nil
-	p.ctx, p.token = cancel.Join(p.ctx, p.parent.Token())
+	if own := p.arrivedToken(); own != nil {
+		p.token, p.lent = own, true
+	} else {
+		p.ctx, p.token = cancel.Join(p.ctx, p.parent.Token())
+	}
 	scope.Token = p.token
 	p.mctx = p.parent.Enter(p.moduleID, scope)
 	p.ctx = module.WithContext(p.ctx, p.mctx)
 	return nil, p.mctx.BindExecutor(p.x)
+}
+
+// arrivedToken is the token that a call over the bus came with, already joined
+// with its context. It serves one run, so it is left alone where a middleware
+// might ask for another.
+func (p *Pipeline) arrivedToken() *cancel.Token {
+	if p.bus == nil || p.parent.Token() != nil || p.x.chain.Chain().Len() > 0 {
+		return nil
+	}
+	own := p.bus.token
+	p.bus.token = nil
+	return own
 }
 
 // otherTrace is the trace that a call option asks for inside a tree, "" for none.

@@ -199,3 +199,34 @@ func BenchmarkRemoteCall(b *testing.B) {
 		b.ReportMetric(ourRate[mid]/rawRate[mid], "throughput-ratio")
 	}
 }
+
+// BenchmarkRemoteCallParallel is for profiles of the call alone.
+func BenchmarkRemoteCallParallel(b *testing.B) {
+	r := newBench(b)
+	b.ReportAllocs()
+	b.SetParallelism(32)
+	b.RunParallel(func(pb *testing.PB) {
+		for pb.Next() {
+			if err := r.apbusCall(b.Context()); err != nil {
+				b.Error(err)
+				return
+			}
+		}
+	})
+}
+
+// BenchmarkRawCallParallel is its baseline.
+func BenchmarkRawCallParallel(b *testing.B) {
+	r := newBench(b)
+	b.ReportAllocs()
+	b.SetParallelism(32)
+	b.RunParallel(func(pb *testing.PB) {
+		for pb.Next() {
+			ctx, stop := context.WithTimeout(b.Context(), time.Minute)
+			if err := r.rawCall(ctx); err != nil {
+				b.Error(err)
+			}
+			stop()
+		}
+	})
+}

@@ -88,15 +88,18 @@ func (tp *TraceParent) WithParentID(id string) (*TraceParent, error) {
 // when traceparent is absent or not usable. Of tracestate the first 32 members
 // count, in order; one without "=" or with anything but printable ASCII is dropped.
 func ParseTraceParent(traceparent, tracestate string) *TraceParent {
-	parts := strings.Split(strings.TrimSpace(traceparent), "-")
-	if len(parts) < 4 || !isHex(parts[0], 2) || parts[0] == "ff" || (parts[0] == "00" && len(parts) != 4) {
+	version, rest, _ := strings.Cut(strings.TrimSpace(traceparent), "-")
+	trace, rest, _ := strings.Cut(rest, "-")
+	parent, rest, _ := strings.Cut(rest, "-")
+	flags, _, more := strings.Cut(rest, "-")
+	if !isHex(version, 2) || version == "ff" || (version == "00" && more) {
 		return nil
 	}
-	if !isHex(parts[1], 32) || strings.Trim(parts[1], "0") == "" ||
-		!isHex(parts[2], 16) || strings.Trim(parts[2], "0") == "" || !isHex(parts[3], 2) {
+	if !isHex(trace, 32) || strings.Trim(trace, "0") == "" ||
+		!isHex(parent, 16) || strings.Trim(parent, "0") == "" || !isHex(flags, 2) {
 		return nil
 	}
-	tp := &TraceParent{Version: parts[0], TraceID: parts[1], ParentID: parts[2], Flags: parts[3]}
+	tp := &TraceParent{Version: version, TraceID: trace, ParentID: parent, Flags: flags}
 	for member := range strings.SplitSeq(tracestate, ",") {
 		key, value, ok := strings.Cut(strings.TrimSpace(member), "=")
 		if !ok || key == "" || !printable(key) || !printable(value) {
