@@ -43,6 +43,7 @@ type attempt struct {
 	lost    chan *module.Error // capacity 1
 	host    *host              // the process that has it; only run writes it
 	grace   time.Duration
+	heard   bool // a frame came, so somebody has the call
 	fate    fate
 }
 
@@ -238,6 +239,9 @@ func (a *attempt) patience() time.Duration {
 // frame handles one reply. ended is true for the terminal one.
 func (a *attempt) frame(m *nats.Msg) (body map[string]any, ended bool, err error) {
 	if isNoResponders(m) {
+		if a.heard {
+			return nil, false, nil // not the server's word about this call
+		}
 		a.fate = fateRefused
 		return nil, true, a.client.nobody(a)
 	}
@@ -247,6 +251,7 @@ func (a *attempt) frame(m *nats.Msg) (body map[string]any, ended bool, err error
 		a.client.giveUp(a, cancel.Because(cancel.Caller, a.client.name, "the answer cannot be read"))
 		return nil, true, module.Propagate(err, a.req.ModuleID, a.req.Context)
 	}
+	a.heard = true
 	if f.Node != "" {
 		a.adopt(proc{f.Node, f.Boot})
 	}

@@ -19,6 +19,9 @@ const microName = "apbus-node"
 func (n *Node) startMicro() error {
 	natsControl, ok := n.conns.Control.(natsConn)
 	if !ok {
+		if err := n.subscribe(n.conns.Control, n.subjects.node(n.opts.ID, n.boot, verbStats), "", n.onStats); err != nil {
+			return err
+		}
 		return n.subscribe(n.conns.Control, n.subjects.node(n.opts.ID, n.boot, verbDescribe), "", n.onDescribe)
 	}
 	service, err := micro.AddService(natsControl.nc, micro.Config{
