@@ -155,6 +155,11 @@ func restoreContext(m map[string]any, tp *module.TraceParent) (*module.Context, 
 	if r.err != nil {
 		return nil, r.err
 	}
+	return contextFromWire(w, tp), nil
+}
+
+// contextFromWire restores a Context and gives it what the trace headers say.
+func contextFromWire(w module.ContextWire, tp *module.TraceParent) *module.Context {
 	if w.TraceID == "" {
 		if tp != nil && module.ValidTraceID(tp.TraceID) {
 			w.TraceID = tp.TraceID
@@ -171,7 +176,7 @@ func restoreContext(m map[string]any, tp *module.TraceParent) (*module.Context, 
 			c.Data().Set(module.DataTraceState, tp.State)
 		}
 	}
-	return c, nil
+	return c
 }
 
 // mapping reads an optional map; nil when it is absent or null.

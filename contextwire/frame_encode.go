@@ -29,11 +29,12 @@ func EncodeFrame(f *Frame, ct ContentType) (Header, []byte, error) {
 		}
 		return h.header, body, nil
 	}
-	h, err := frameHeader(f)
-	if err != nil {
+	h := newHeaderWriter()
+	if err := frameHeader(&h, f); err != nil {
 		return nil, nil, err
 	}
 	var body []byte
+	var err error
 	switch f.Kind {
 	case FrameAccept:
 		h.put(HeaderCreditTo, f.CreditTo)
@@ -56,7 +57,7 @@ func EncodeFrame(f *Frame, ct ContentType) (Header, []byte, error) {
 		if f.Err.Unexecuted && !f.Err.Remote { // a forwarded error says nothing about this call
 			h.put(HeaderUnexecuted, "1")
 		}
-		serviceError(h, f.Err)
+		serviceError(&h, f.Err)
 		body, err = encodeError(f.Err, ct)
 	}
 	if err != nil {
@@ -70,32 +71,31 @@ func EncodeFrame(f *Frame, ct ContentType) (Header, []byte, error) {
 }
 
 // frameHeader makes the headers that all frames but data have.
-func frameHeader(f *Frame) (*headerWriter, error) {
+func frameHeader(h *headerWriter, f *Frame) error {
 	broken := func(text string) error {
 		return module.Errorf(module.CodeInternal, "%s frame %s", f.Kind, text)
 	}
 	switch {
 	case !f.Kind.Known():
-		return nil, module.Errorf(module.CodeInternal, "frame has no known kind")
+		return module.Errorf(module.CodeInternal, "frame has no known kind")
 	case f.Node == "" && f.Boot == "" && f.ofClient():
 	case !validNode(f.Node) || !validBoot(f.Boot):
-		return nil, broken("has no valid node and boot")
+		return broken("has no valid node and boot")
 	case f.CallID == "" && f.Kind.needsCall(), f.CallID != "" && !ValidCallID(f.CallID):
-		return nil, broken("has no valid call id")
+		return broken("has no valid call id")
 	case f.Kind == FrameProgress && f.Progress == nil:
-		return nil, broken("has no report")
+		return broken("has no report")
 	case f.Kind == FrameError && f.Err == nil:
-		return nil, broken("has no error")
+		return broken("has no error")
 	case f.Kind == FrameAccept && !isSubject(f.CreditTo):
-		return nil, broken("has a malformed credit subject")
+		return broken("has a malformed credit subject")
 	}
-	h := newHeaderWriter()
 	h.put(HeaderFrame, string(f.Kind))
 	h.put(HeaderCall, f.CallID)
 	if f.Node != "" {
 		h.put(HeaderNode, f.Node+"."+f.Boot)
 	}
-	return h, nil
+	return nil
 }
 
 // ofClient reports whether the frame may come from a client, which is no node
@@ -199,7 +199,7 @@ func EncodeBareReply(output map[string]any, failure *module.Error) (Header, []by
 		return nil, body, err
 	}
 	h := newHeaderWriter()
-	serviceError(h, failure)
+	serviceError(&h, failure)
 	body, err := encodeError(failure, JSON)
 	return h.header, body, err
 }

@@ -11,8 +11,8 @@ type headerWriter struct {
 // allocation.
 const usualHeaders = 8
 
-func newHeaderWriter() *headerWriter {
-	return &headerWriter{header: make(Header, usualHeaders), cells: make([]string, 0, usualHeaders)}
+func newHeaderWriter() headerWriter {
+	return headerWriter{header: make(Header, usualHeaders), cells: make([]string, 0, usualHeaders)}
 }
 
 // put adds a header unless value is empty.

@@ -241,7 +241,13 @@ func (h *Head) DecodeBody(body []byte, lim Limits) (*Request, error) {
 	}
 	if h.Bare && len(body) == 0 {
 		r.Inputs = map[string]any{}
-	} else {
+	} else if h.ContentType == MsgPack && lim.CheckSize(len(body)) == nil {
+		var ok bool
+		if r.Inputs, r.Context, ok = readEnvelope(body, lim.withDefaults(), r.TraceParent); ok {
+			return r, nil
+		}
+	}
+	if r.Inputs == nil {
 		m, err := DecodeMap(h.ContentType, body, lim)
 		if err != nil {
 			return nil, err

@@ -29,11 +29,11 @@ func EncodeRequest(r *Request, ct ContentType) (Header, []byte, error) {
 	if r.Bare {
 		return encodeBareRequest(r, c)
 	}
-	h, err := requestHeader(r, ct)
-	if err != nil {
+	h := newHeaderWriter()
+	if err := requestHeader(&h, r, ct); err != nil {
 		return nil, nil, err
 	}
-	setTrace(h, traceParent(c, r.TraceParent))
+	setTrace(&h, traceParent(c, r.TraceParent))
 	w := newWriter(make([]byte, 0, 512), ct, false)
 	w.beginMap(2)
 	w.field(true, "context")
@@ -53,27 +53,26 @@ func encodeBareRequest(r *Request, c *module.Context) (Header, []byte, error) {
 		return nil, nil, err
 	}
 	h := newHeaderWriter()
-	setTrace(h, traceParent(c, r.TraceParent))
+	setTrace(&h, traceParent(c, r.TraceParent))
 	return h.header, body, nil
 }
 
-func requestHeader(r *Request, ct ContentType) (*headerWriter, error) {
+func requestHeader(h *headerWriter, r *Request, ct ContentType) error {
 	attempt := max(r.Attempt, 1)
 	switch {
 	case !ValidCallID(r.CallID):
-		return nil, refuse("call", "call id is malformed")
+		return refuse("call", "call id is malformed")
 	case (r.Root != "" && !ValidCallID(r.Root)) || (r.Parent != "" && !ValidCallID(r.Parent)):
-		return nil, refuse("call", "root or parent is not a call id")
+		return refuse("call", "root or parent is not a call id")
 	case r.Attempt < 0 || attempt > maxAttempt:
-		return nil, refuse("attempt", "attempt is out of range")
+		return refuse("attempt", "attempt is out of range")
 	case r.Budget < 0:
-		return nil, module.Errorf(module.CodeBusBudgetExhausted, "no time is left for the call").NotExecuted()
+		return module.Errorf(module.CodeBusBudgetExhausted, "no time is left for the call").NotExecuted()
 	case len(r.Version) > maxConstraint || !isPrintable(r.Version):
-		return nil, refuse("module-version", "module version constraint is malformed")
+		return refuse("module-version", "module version constraint is malformed")
 	case len(r.IdempotencyKey) > maxIdempotency || !isPrintable(r.IdempotencyKey):
-		return nil, refuse("idempotency", "idempotency key is too long or not printable ASCII")
+		return refuse("idempotency", "idempotency key is too long or not printable ASCII")
 	}
-	h := newHeaderWriter()
 	h.put(HeaderVersion, versionText)
 	h.put(HeaderCall, r.CallID)
 	h.put(HeaderAttempt, strconv.Itoa(attempt))
@@ -94,7 +93,7 @@ func requestHeader(r *Request, ct ContentType) (*headerWriter, error) {
 			credit = DefaultCredit()
 		}
 		if credit.Frames < 1 || credit.Bytes < 1 {
-			return nil, refuse("credit", "stream window is below 1/1")
+			return refuse("credit", "stream window is below 1/1")
 		}
 		h.put(HeaderMode, ModeStream)
 		h.put(HeaderCredit, credit.String())
@@ -105,7 +104,7 @@ func requestHeader(r *Request, ct ContentType) (*headerWriter, error) {
 	if r.BodyRef != nil {
 		h.put(HeaderBodyRef, r.BodyRef.String())
 	}
-	return h, nil
+	return nil
 }
 
 func setTrace(h *headerWriter, tp *module.TraceParent) {

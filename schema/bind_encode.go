@@ -40,6 +40,14 @@ func (n *normalizer) encode(s *layout, v reflect.Value, depth int) (any, error) 
 		if v.IsNil() {
 			return nil, nil
 		}
+		if v.CanInterface() { // scalars of the value model need no layout
+			switch x := v.Interface().(type) {
+			case bool, string, int64:
+				return x, nil
+			case float64:
+				return finite(x)
+			}
+		}
 		v = v.Elem()
 		return n.encode(n.of(v.Type()), v, depth)
 	case formList:
