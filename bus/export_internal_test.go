@@ -1,0 +1,35 @@
+package bus
+
+import "time"
+
+// Stall makes n believe that its process stood still for d until now. A bubble
+// cannot stop a process.
+func (n *Node) Stall(d time.Duration) { n.beat.Store(time.Now().Add(-d).UnixNano()) }
+
+// Tables counts what a node remembers of calls.
+type Tables struct{ Running, InFlight, Holding, Waiting, Kept, KeptOrder, Callers int }
+
+// Tables returns what n remembers now.
+func (n *Node) Tables() Tables {
+	n.mu.Lock()
+	running := len(n.running)
+	n.mu.Unlock()
+	n.replay.mu.Lock()
+	kept, order, callers := len(n.replay.frames), len(n.replay.order), len(n.replay.callers)
+	n.replay.mu.Unlock()
+	holding, waiting := n.gate.load()
+	return Tables{running, n.table.Len(), holding, waiting, kept, order, callers}
+}
+
+// Tables returns how many attempts and calls c waits for, how many processes it
+// has an entry for, and how many open and told calls those hold.
+func (c *Client) Tables() (pending, calls, hosts, open int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, h := range c.hosts {
+		h.mu.Lock()
+		open += len(h.open) + len(h.told)
+		h.mu.Unlock()
+	}
+	return len(c.pending), len(c.calls), len(c.hosts), open
+}
