@@ -186,13 +186,13 @@ func TestStoppedProcessesEndWell(t *testing.T) {
 func TestDataDirectoryIsLocked(t *testing.T) {
 	t.Parallel()
 	s := startSystem(t)
-	p := startProcess(t, "second router", program(t, "apbus-router"), nil, nil,
+	p := startProcess(t, "second router", program(t, "apbus-router"), nil,
 		"--listen", "127.0.0.1:0", "--embed-listen", "127.0.0.1:0", "--data", filepath.Join(s.dir, "nats"))
 	if code := p.exit(startLimit); code != 1 || !strings.Contains(p.log(), "in use") {
 		t.Errorf("exit code %d: %s", code, p.log())
 	}
 	busy := strings.TrimPrefix(s.api, "http://")
-	p = startProcess(t, "third router", program(t, "apbus-router"), nil, nil,
+	p = startProcess(t, "third router", program(t, "apbus-router"), nil,
 		"--listen", busy, "--embed-listen", "127.0.0.1:0", "--data", t.TempDir())
 	if code := p.exit(startLimit); code != 1 || !strings.Contains(p.log(), busy) || !strings.Contains(p.log(), "in use") {
 		t.Errorf("exit code %d: %s", code, p.log())

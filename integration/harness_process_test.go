@@ -39,12 +39,17 @@ type process struct {
 
 // startProcess starts a program and ends it with the test. env is added to an
 // environment without settings of ours.
-func startProcess(t testing.TB, name, path string, env []string, stdin io.Reader, args ...string) *process {
+func startProcess(t testing.TB, name, path string, env []string, args ...string) *process {
 	t.Helper()
-	p := &process{t: t, name: name, done: make(chan struct{}), changed: make(chan struct{})}
-	p.cmd = exec.Command(path, args...)
-	p.cmd.Env = append(cleanEnvironment(), env...)
-	p.cmd.Stdin = stdin
+	cmd := exec.Command(path, args...)
+	cmd.Env = append(cleanEnvironment(), env...)
+	return startCommand(t, name, cmd)
+}
+
+// startCommand starts what cmd says and ends it with the test.
+func startCommand(t testing.TB, name string, cmd *exec.Cmd) *process {
+	t.Helper()
+	p := &process{t: t, name: name, cmd: cmd, done: make(chan struct{}), changed: make(chan struct{})}
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	stdout, err := p.cmd.StdoutPipe()
 	if err != nil {

@@ -88,7 +88,7 @@ func startPair(t testing.TB, routerFlags ...string) (s *system, n1, n2 *node) {
 // startRouter starts the router that the system's calls go to.
 func (s *system) startRouter(flags ...string) *process {
 	s.t.Helper()
-	s.router = startProcess(s.t, "router", program(s.t, "apbus-router"), nil, nil,
+	s.router = startProcess(s.t, "router", program(s.t, "apbus-router"), nil,
 		append([]string{"--listen", "127.0.0.1:0", "--log-level", "debug"}, flags...)...)
 	facts := s.router.facts("apbus-router:")
 	s.api, s.nats = facts["http"], facts["nats"]
@@ -105,7 +105,7 @@ func (s *system) startNodes(specs ...[]string) []*node {
 	nodes := make([]*node, len(specs))
 	for i, spec := range specs {
 		id, groups, flags := spec[0], spec[1], spec[2:]
-		nodes[i] = &node{id: id, process: startProcess(s.t, id, program(s.t, "apbus-node"), nil, nil, append([]string{
+		nodes[i] = &node{id: id, process: startProcess(s.t, id, program(s.t, "apbus-node"), nil, append([]string{
 			"--nats", s.nats, "--id", id, "--examples=" + groups, "--effect-log", s.effects, "--log-level", "debug",
 		}, flags...)...)}
 	}
@@ -344,7 +344,7 @@ func (s *system) startCLI(args ...string) *process {
 	if s.token != "" {
 		env = append(env, "APBUS_TOKEN="+s.token)
 	}
-	p := startProcess(s.t, "apbus "+strings.Join(args, " "), program(s.t, "apbus"), env, nil, args...)
+	p := startProcess(s.t, "apbus "+strings.Join(args, " "), program(s.t, "apbus"), env, args...)
 	s.t.Cleanup(func() { s.remember(p.log()) })
 	return p
 }

@@ -67,6 +67,26 @@ func TestFrozenHostIsNoticed(t *testing.T) {
 	})
 }
 
+// TestBriefStallOfAHostLosesNothing stops the owner for two pings.
+func TestBriefStallOfAHostLosesNothing(t *testing.T) {
+	t.Parallel()
+	s := startSystem(t)
+	nodes := s.startNodes([]string{"n1", "demo"}, []string{"n2", "demo"})
+	byID := map[any]*node{"n1": nodes[0], "n2": nodes[1]}
+	c := s.begin("demo.effect", `{"key":"k","ms":3000}`)
+	owner := byID[s.running("demo.effect")["demo.effect"]["node"]]
+	time.Sleep(600 * time.Millisecond) //archtest:real-time the owner is pinged once a call is half a second old
+	owner.freeze()
+	time.Sleep(1100 * time.Millisecond) //archtest:real-time the stall of another process is what is tested
+	owner.thaw()
+	if a := c.wait(3*time.Second + slack); a.status != http.StatusOK || a.doc["count"] != 1.0 {
+		t.Errorf("answer %v", a)
+	}
+	if d := cmp.Diff([]string{"k 1 " + owner.id}, s.effectLines()); d != "" {
+		t.Error(d)
+	}
+}
+
 // TestIdempotentCallIsAnsweredByTheOtherNode kills and freezes the owner of a
 // call that may run again.
 func TestIdempotentCallIsAnsweredByTheOtherNode(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -38,7 +39,7 @@ func (s *system) natsCommand(args ...string) string {
 
 func (s *system) natsProcess(args ...string) *process {
 	s.t.Helper()
-	p := startProcess(s.t, "nats "+strings.Join(args, " "), natsCLI(s.t), nil, nil, append([]string{"--server", s.nats}, args...)...)
+	p := startProcess(s.t, "nats "+strings.Join(args, " "), natsCLI(s.t), nil, append([]string{"--server", s.nats}, args...)...)
 	if code := p.exit(requestLimit); code != 0 {
 		s.t.Fatalf("nats %q: exit code %d: %s", args, code, p.log())
 	}
@@ -86,7 +87,7 @@ func TestInteropRequest(t *testing.T) {
 	})
 	t.Run("nobody there", func(t *testing.T) {
 		s := s.in(t)
-		p := startProcess(t, "nats req", natsCLI(t), nil, nil, "--server", s.nats, "req", "apbus.v1.call.default._.math.subtract", "{}")
+		p := startProcess(t, "nats req", natsCLI(t), nil, "--server", s.nats, "req", "apbus.v1.call.default._.math.subtract", "{}")
 		if p.exit(requestLimit); !strings.Contains(p.log(), "No responders") {
 			t.Errorf("said %q, want that nobody listens", p.log())
 		}
@@ -274,4 +275,27 @@ func TestInteropCancel(t *testing.T) {
 		t.Errorf("outcome %v", e)
 	}
 	s.waitIdle(time.Second+slack, n)
+}
+
+// TestInteropReadme runs the README's lines for the NATS command line.
+func TestInteropReadme(t *testing.T) {
+	t.Parallel()
+	s, _, _ := startPair(t)
+	ran := 0
+	for _, b := range readme(t) {
+		if b.language+" "+b.word != "sh nats" {
+			continue
+		}
+		cmd := exec.Command("sh", "-e", "-c", b.text)
+		path := filepath.Dir(natsCLI(t)) + string(os.PathListSeparator) + os.Getenv("PATH")
+		cmd.Env = append(cleanEnvironment(), "NATS_URL="+s.nats, "PATH="+path)
+		p := startCommand(t, "README", cmd)
+		if code := p.exit(requestLimit); code != 0 || !strings.Contains(p.stdout(), `{"sum":3}`) || !strings.Contains(p.stdout(), "Apbus node n2") {
+			t.Errorf("exit code %d: %s", code, p.log())
+		}
+		ran++
+	}
+	if ran == 0 {
+		t.Error("the README has no lines for the NATS command line")
+	}
 }

@@ -138,7 +138,7 @@ func TestMissingServerIsAnError(t *testing.T) {
 		{"apbus", "call", "math.add", "a=1", "b=2", "--nats", "nats://127.0.0.1:1"},
 		{"apbus", "call", "math.add", "a=1", "b=2", "--router", "http://127.0.0.1:1"},
 	} {
-		p := startProcess(t, strings.Join(args, " "), program(t, args[0]), nil, nil, args[1:]...)
+		p := startProcess(t, strings.Join(args, " "), program(t, args[0]), nil, args[1:]...)
 		if code := p.exit(10*time.Second + slack); code != 1 || !strings.Contains(p.log(), "BUS_DISCONNECTED") && !strings.Contains(p.log(), "refused") {
 			t.Errorf("%q: exit code %d: %s", args, code, p.log())
 		}
