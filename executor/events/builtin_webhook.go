@@ -32,8 +32,7 @@ type webhook struct {
 }
 
 // Webhook posts each event's [Envelope] as JSON. 2xx is delivered; other answers
-// below 500, redirects among them, are failures that another try cannot mend, 408
-// and 429 excepted; 5xx, a broken connection and running out of time are tried
+// below 500, redirects among them, are failures that are not tried again; 5xx, a broken connection and running out of time are tried
 // again. An address that is not http or https is CONFIG_INVALID.
 func Webhook(address string, o WebhookOptions) (Subscriber, error) {
 	return newWebhook("webhook", address, o, Envelope)
@@ -127,7 +126,7 @@ func answer(status int) error {
 	switch {
 	case status >= 200 && status < 300:
 		return nil
-	case status >= 500, status == http.StatusRequestTimeout, status == http.StatusTooManyRequests:
+	case status >= 500:
 		return fmt.Errorf("post event: status %d", status)
 	}
 	return Permanent(fmt.Errorf("post event: status %d", status))

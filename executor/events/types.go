@@ -90,7 +90,9 @@ func (t *Types) Build(config map[string]any) (Subscriber, SubscribeOptions, erro
 	if retry := r.object("retry"); retry != nil {
 		in := &reader{config: maps.Clone(retry), under: "retry."}
 		if n, set := in.count("max_attempts"); set {
-			o.Retry.MaxAttempts = n
+			if o.Retry.MaxAttempts = n; n < 1 {
+				in.refuse("max_attempts")
+			}
 		} else {
 			o.Retry.MaxAttempts = 0
 		}
