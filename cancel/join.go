@@ -16,13 +16,31 @@ type tokenKey struct{}
 // In the common nested call ctx descends from the parent's own context and is
 // cancelled with it, so that nothing at all is registered with parent.
 func Join(ctx context.Context, parent *Token) (context.Context, *Token) {
-	t := &Token{}
-	t.ctx, t.stop = context.WithCancelCause(context.WithValue(ctx, tokenKey{}, t))
+	j := &joined{Context: ctx}
+	t := &j.token
+	t.finished = &j.finished
+	t.ctx, t.stop = context.WithCancelCause(j)
 	if parent != nil && !parent.carriedBy(ctx) {
 		t.parent = parent
 		parent.adopt(t)
 	}
 	return t.ctx, t
+}
+
+// joined is a token, the context that carries it, and room for the cause of its
+// release, in one piece, since every call needs them.
+type joined struct {
+	context.Context
+	token    Token
+	finished Cause
+}
+
+// Value finds the token.
+func (j *joined) Value(key any) any {
+	if key == (tokenKey{}) {
+		return &j.token
+	}
+	return j.Context.Value(key)
 }
 
 // carriedBy reports whether ctx is certain to be done as soon as t is

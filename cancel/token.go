@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
 // ErrCancelled is matched by the error of [Token.Check] and by [Tombstoned].
@@ -27,9 +28,10 @@ type Token struct {
 	// parent, ctx and stop do not change after the token was made. The context
 	// is kept although contexts are not to be stored: a joined token is the
 	// other face of that context and lives exactly as long.
-	parent *Token
-	ctx    context.Context
-	stop   context.CancelCauseFunc
+	parent   *Token
+	ctx      context.Context
+	stop     context.CancelCauseFunc
+	finished *Cause // what Release tells a joined context; filled by it
 
 	// detached is set once ctx no longer speaks for the token, after Release
 	// or Reset. It changes only under mu.
@@ -208,7 +210,11 @@ func (t *Token) Release() {
 	if t.children == nil && t.stop == nil {
 		return
 	}
-	finished := Because(Parent, "", "the calling work has finished")
+	finished := t.finished
+	if finished == nil {
+		finished = &Cause{}
+	}
+	*finished = Cause{Reason: Parent, Text: "the calling work has finished", At: time.Now()}
 	t.cancelChildrenLocked(finished)
 	if t.stop != nil {
 		t.stop(finished)

@@ -27,14 +27,13 @@ func runContext(_ context.Context, p *Pipeline) (*StepResult, error) {
 	if p.bus != nil {
 		scope.Call, scope.Progress, budget = p.bus.info, p.bus.report, p.bus.budget
 	}
-	if p.parent == nil {
-		p.parent = module.NewContext(module.ContextOptions{Identity: p.opts.Identity, TraceParent: p.opts.TraceParent})
-		p.opts.Identity, p.opts.TraceParent = nil, nil // they are in it now, also for a retry
-	} else {
+	var global time.Time
+	var above *cancel.Token
+	if p.parent != nil {
+		global, above = p.parent.GlobalDeadline(), p.parent.Token()
 		scope.Identity = p.opts.Identity
 		scope.TraceID = p.otherTrace()
 	}
-	global := p.parent.GlobalDeadline()
 	if global.IsZero() && p.x.set.global > 0 {
 		// From the first run, so that a retry does not start the time again.
 		global = p.started.Add(p.x.set.global)
@@ -43,23 +42,29 @@ func runContext(_ context.Context, p *Pipeline) (*StepResult, error) {
 	scope.GlobalDeadline = global
 
 	// From p.ctx and not from the step's own context, whose timer ends with it.
-	p.clock.free = p.ctx.Done() == nil && p.parent.Token() == nil
-	if own := p.arrivedToken(); own != nil {
+	p.clock.free = p.ctx.Done() == nil && above == nil
+	if own := p.arrivedToken(above); own != nil {
 		p.token, p.lent = own, true
 	} else {
-		p.ctx, p.token = cancel.Join(p.ctx, p.parent.Token())
+		p.ctx, p.token = cancel.Join(p.ctx, above)
 	}
 	scope.Token = p.token
-	p.mctx = p.parent.Enter(p.moduleID, scope)
-	p.ctx = module.WithContext(p.ctx, p.mctx)
+	if p.parent == nil {
+		o := module.ContextOptions{Identity: p.opts.Identity, TraceParent: p.opts.TraceParent}
+		p.parent, p.mctx = module.EnterRoot(o, p.moduleID, scope)
+		p.opts.Identity, p.opts.TraceParent = nil, nil // they are in it now, also for a retry
+	} else {
+		p.mctx = p.parent.Enter(p.moduleID, scope)
+	}
+	p.ctx = p.mctx.Carry(p.ctx)
 	return nil, p.mctx.BindExecutor(p.x)
 }
 
 // arrivedToken is the token that a call over the bus came with, already joined
 // with its context. It serves one run, so it is left alone where a middleware
 // might ask for another.
-func (p *Pipeline) arrivedToken() *cancel.Token {
-	if p.bus == nil || p.parent.Token() != nil || p.x.chain.Chain().Len() > 0 {
+func (p *Pipeline) arrivedToken(above *cancel.Token) *cancel.Token {
+	if p.bus == nil || above != nil || p.x.chain.Chain().Len() > 0 {
 		return nil
 	}
 	own := p.bus.token

@@ -53,6 +53,5 @@ func (p *Pipeline) missing(err error) error {
 
 // showInputs installs the redacted view of the inputs; it is made when read.
 func (p *Pipeline) showInputs() {
-	redactor, compiled, inputs := p.x.redactor, p.entry.Input, p.inputs
-	p.mctx.SetRedactedInputs(func() map[string]any { return redactor.Redact(compiled, inputs) })
+	p.mctx.ShowInputs(p.x.redactor, p.entry.Input, p.inputs)
 }

@@ -15,9 +15,8 @@ func runOutput(_ context.Context, p *Pipeline) (*StepResult, error) {
 	if p.entry == nil || p.output == nil {
 		return nil, nil
 	}
-	redactor, compiled, output := p.x.redactor, p.entry.Output, p.output
-	p.mctx.SetRedactedOutput(func() map[string]any { return redactor.Redact(compiled, output) })
-	if err := compiled.Validate(output); err != nil {
+	p.mctx.ShowOutput(p.x.redactor, p.entry.Output, p.output)
+	if err := p.entry.Output.Validate(p.output); err != nil {
 		return nil, invalid(p.moduleID, "output", err)
 	}
 	return nil, nil

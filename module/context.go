@@ -3,9 +3,9 @@ package module
 import (
 	"context"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/apbus/apbus/cancel"
@@ -32,7 +32,8 @@ type Context struct {
 	call     CallInfo
 	progress func(ProgressReport)
 
-	redactedInputs, redactedOutput atomic.Pointer[redactedView]
+	views   redactedViews
+	carrier carrier // of Carry
 }
 
 // ContextOptions are the six inputs of a new Context, no more (core-executor
@@ -56,10 +57,13 @@ type ContextOptions struct {
 
 // NewContext makes a Context for a top-level call: no caller, an empty chain.
 func NewContext(o ContextOptions) *Context {
-	c := &Context{
-		identity: o.Identity, data: NewData(o.Data),
-		token: o.CancelToken, services: o.Services, deadline: o.GlobalDeadline,
-	}
+	c := &Context{data: NewData(o.Data)}
+	c.begin(o)
+	return c
+}
+
+func (c *Context) begin(o ContextOptions) {
+	c.identity, c.token, c.services, c.deadline = o.Identity, o.CancelToken, o.Services, o.GlobalDeadline
 	if tp := o.TraceParent; tp != nil {
 		if ValidTraceID(tp.TraceID) {
 			c.traceID = tp.TraceID
@@ -76,7 +80,6 @@ func NewContext(o ContextOptions) *Context {
 	if c.traceID == "" {
 		c.traceID = NewTraceID()
 	}
-	return c
 }
 
 // ContextWire is the part of a Context that crosses processes.
@@ -177,19 +180,23 @@ type CallInfo struct {
 // executor, token, services, deadline and the same data; the caller is the last
 // of the chain (protocol §5.7, A20 input).
 func (c *Context) Child(target string) *Context {
-	child := &Context{
-		traceID: c.traceID, identity: c.identity, data: c.data,
-		executor: c.executor, token: c.token, services: c.services,
-		deadline: c.deadline, call: c.call,
-	}
+	child := &Context{}
 	n := len(c.chain)
+	c.derive(child, make([]string, n+1), target)
+	return child
+}
+
+// derive fills in a child of c. chain has room for its chain.
+func (c *Context) derive(child *Context, chain []string, target string) {
+	child.traceID, child.identity, child.data = c.traceID, c.identity, c.data
+	child.executor, child.token, child.services = c.executor, c.token, c.services
+	child.deadline, child.call = c.deadline, c.call
+	n := copy(chain, c.chain)
 	if n > 0 {
 		child.callerID = c.chain[n-1]
 	}
-	child.chain = make([]string, n+1)
-	copy(child.chain, c.chain)
-	child.chain[n] = target
-	return child
+	chain[n] = target
+	child.chain = chain
 }
 
 // CallScope is what the pipeline gives a call of its own.
@@ -210,17 +217,39 @@ type CallScope struct {
 // is for the executor.
 func (c *Context) Enter(target string, s CallScope) *Context {
 	child := c.Child(target)
-	child.token, child.deadline, child.progress = s.Token, s.GlobalDeadline, s.Progress
+	child.enter(s)
+	return child
+}
+
+func (c *Context) enter(s CallScope) {
+	c.token, c.deadline, c.progress = s.Token, s.GlobalDeadline, s.Progress
 	if s.Call.ID != "" {
-		child.call = s.Call
+		c.call = s.Call
 	}
 	if s.Identity != nil {
-		child.identity = s.Identity
+		c.identity = s.Identity
 	}
 	if s.TraceID != "" {
-		child.traceID = s.TraceID
+		c.traceID = s.TraceID
 	}
-	return child
+}
+
+// rootCall is what a call without a parent needs, in one piece.
+type rootCall struct {
+	root, call Context
+	data       Data
+	chain      [1]string
+}
+
+// EnterRoot is NewContext(o).Enter(target, s) at less cost; root is the Context
+// that o describes. It is for the executor.
+func EnterRoot(o ContextOptions, target string, s CallScope) (root, call *Context) {
+	r := &rootCall{data: Data{values: maps.Clone(o.Data)}}
+	r.root.data = &r.data
+	r.root.begin(o)
+	r.root.derive(&r.call, r.chain[:], target)
+	r.call.enter(s)
+	return &r.root, &r.call
 }
 
 // BindExecutor binds x to the Context, whatever its source: created here,
@@ -245,6 +274,27 @@ type ctxKey struct{}
 // WithContext returns a context.Context that carries c, for calls made with it.
 func WithContext(ctx context.Context, c *Context) context.Context {
 	return context.WithValue(ctx, ctxKey{}, c)
+}
+
+// carrier is the context.Context that carries c.
+type carrier struct {
+	context.Context
+	c *Context
+}
+
+// Value finds the Context.
+func (v *carrier) Value(key any) any {
+	if key == (ctxKey{}) {
+		return v.c
+	}
+	return v.Context.Value(key)
+}
+
+// Carry is WithContext(ctx, c) at less cost. It is for the executor, which calls it
+// once for each Context that it makes.
+func (c *Context) Carry(ctx context.Context) context.Context {
+	c.carrier = carrier{ctx, c}
+	return &c.carrier
 }
 
 // FromContext returns the Context of the call that ctx belongs to, or nil
