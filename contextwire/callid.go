@@ -7,11 +7,16 @@ import (
 	"strings"
 )
 
-// NewCallID returns a fresh call ID: 128 random bits as 22 characters.
+// NewCallID returns a fresh call ID: 128 random bits as 22 characters. It does
+// not begin with "-", so that a command line does not take it for a flag.
 func NewCallID() string {
 	var raw [16]byte
-	_, _ = rand.Read(raw[:]) // documented never to fail
-	return base64.RawURLEncoding.EncodeToString(raw[:])
+	for {
+		_, _ = rand.Read(raw[:]) // documented never to fail
+		if id := base64.RawURLEncoding.EncodeToString(raw[:]); id[0] != '-' {
+			return id
+		}
+	}
 }
 
 // ValidCallID reports whether s is 16 to 64 of [A-Za-z0-9_-].
