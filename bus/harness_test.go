@@ -114,7 +114,7 @@ func untilDone(started chan<- string, ended chan<- error) func(context.Context, 
 type mesh struct {
 	t      *testing.T
 	dir    string
-	server *bus.Embedded
+	server atomic.Pointer[bus.Embedded] // nil while it is down
 	undo   []func()
 }
 
@@ -141,22 +141,21 @@ func (m *mesh) start() {
 	if err != nil {
 		m.t.Fatal(err)
 	}
-	m.server = server
+	m.server.Store(server)
 }
 
 // InProcessConn connects to the server that runs now, so that a connection
 // finds its way back after a restart.
 func (m *mesh) InProcessConn() (net.Conn, error) {
-	if m.server == nil {
+	server := m.server.Load()
+	if server == nil {
 		return nil, errors.New("the server is down")
 	}
-	return m.server.Server().InProcessConn()
+	return server.Server().InProcessConn()
 }
 
 func (m *mesh) stopServer() {
-	server := m.server
-	m.server = nil
-	server.Shutdown()
+	m.server.Swap(nil).Shutdown()
 }
 
 // close is called at the end of a bubble, since cleanups run outside of it.
@@ -164,7 +163,7 @@ func (m *mesh) close() {
 	for i := len(m.undo) - 1; i >= 0; i-- {
 		m.undo[i]()
 	}
-	m.server.Shutdown()
+	m.server.Load().Shutdown()
 }
 
 func (m *mesh) conns() *bus.Conns {

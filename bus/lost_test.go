@@ -3,6 +3,7 @@ package bus_test
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -122,12 +123,11 @@ func TestWhoMayBeRunAgain(t *testing.T) {
 			onFaulty(t, func(f *faulty) {
 				owners := map[string]*party{}
 				started := make(chan string, 10)
-				first := true
+				var again atomic.Bool
 				for _, id := range []string{"n1", "n2"} {
 					_, owners[id] = f.host(id, newStubHost().add("mod.x", tt.ann, func(ctx context.Context, req *contextwire.Request) (map[string]any, error) {
 						started <- id
-						if first {
-							first = false
+						if !again.Swap(true) {
 							<-ctx.Done()
 							return nil, ctx.Err()
 						}
@@ -323,4 +323,35 @@ func TestServerRestartLosesNoCall(t *testing.T) {
 			m.t.Errorf("%d calls ran again, want none", len(started)-1)
 		}
 	})
+}
+
+// The node in the middle of a tree dies: what it had called elsewhere ends too,
+// long before it would have.
+func TestLostNodeInTheMiddleStopsTheLeaves(t *testing.T) {
+	for name, how := range map[string]func(*party){"killed": (*party).kill, "frozen": (*party).freeze} {
+		t.Run(name, func(t *testing.T) {
+			onFaulty(t, func(f *faulty) {
+				started, ended := make(chan string, 1), make(chan error, 1)
+				f.host("n2", newStubHost().add("a.leaf", module.Annotations{}, untilDone(started, ended)))
+				middle := f.party()
+				inner := f.clientOn(middle.conns)
+				f.nodeOn(middle.conns, "n1", newStubHost().add("a.mid", module.Annotations{}, nest(&inner, "a.leaf")))
+				f.wait(inner, "a.leaf")
+				c, _ := f.caller("a.mid", "a.leaf")
+				done := invoke(f.t.Context(), c, &contextwire.Request{ModuleID: "a.mid"})
+				<-started
+				pass(300 * time.Millisecond)
+				lost := time.Now()
+				how(middle)
+				cause := <-ended
+				if took := time.Since(lost); took > 4*time.Second {
+					f.t.Errorf("the leaf ended %v later", took)
+				}
+				if got := cancel.ReasonOf(cause); got != cancel.CallerGone && got != cancel.NodeLost {
+					f.t.Errorf("the leaf was cancelled for %q", got)
+				}
+				wantCode(f.t, (<-done).err, module.CodeBusNodeLost)
+			})
+		})
+	}
 }

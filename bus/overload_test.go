@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -14,9 +15,9 @@ import (
 
 func TestOverload(t *testing.T) {
 	onWire(t, func(w *wire) {
-		ran := 0
+		var ran atomic.Int64
 		w.node("n1", newStubHost().add("mod.x", module.Annotations{}, func(ctx context.Context, req *contextwire.Request) (map[string]any, error) {
-			ran++
+			ran.Add(1)
 			return lasting(ctx, req)
 		}), func(o *bus.NodeOptions) { o.MaxInFlight, o.QueueSize = 2, 3 })
 		p := w.peer()
@@ -39,8 +40,8 @@ func TestOverload(t *testing.T) {
 				results++
 			}
 		}
-		if results != 5 || ran != 5 {
-			w.t.Errorf("%d results of %d runs, want 5", results, ran)
+		if results != 5 || ran.Load() != 5 {
+			w.t.Errorf("%d results of %d runs, want 5", results, ran.Load())
 		}
 	})
 }
