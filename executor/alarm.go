@@ -21,10 +21,19 @@ type alarm struct {
 	token    *cancel.Token
 	timer    *time.Timer
 	cause    atomic.Pointer[cancel.Cause]
+	room     *execution // for the run of the module, nil once it is taken
+}
+
+// armed is an alarm and the execution that most of them wait for, in one piece.
+type armed struct {
+	alarm
+	execution
 }
 
 func newAlarm(ctx context.Context, token *cancel.Token, deadline time.Time, left, limit time.Duration) *alarm {
-	a := &alarm{Context: ctx, deadline: deadline, limit: limit, token: token}
+	both := &armed{alarm: alarm{Context: ctx, deadline: deadline, limit: limit, token: token}}
+	a := &both.alarm
+	a.room = &both.execution
 	if left <= 0 {
 		a.ring()
 		return a

@@ -79,7 +79,7 @@ func (p *Pipeline) unexecuted(code module.Code) bool {
 		return false
 	}
 	switch code {
-	case module.CodeExecutionCancelled, module.CodeModuleNotFound, module.CodeBusVersionMismatch:
+	case module.CodeExecutionCancelled, module.CodeModuleNotFound, module.CodeModuleDisabled, module.CodeBusVersionMismatch:
 		return true
 	}
 	return p.remote

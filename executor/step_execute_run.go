@@ -29,6 +29,18 @@ type execution struct {
 	late bool
 }
 
+// newExecution makes the one execution of a run.
+func (p *Pipeline) newExecution() *execution {
+	var e *execution
+	if a := p.clock.alarm; a != nil && a.room != nil {
+		e, a.room = a.room, nil
+	} else {
+		e = &execution{}
+	}
+	e.callRef, e.began, e.done = p.ref(), p.clock.began, make(chan struct{}, 1)
+	return e
+}
+
 // execute runs the module and waits for it. Without anything that could stop the
 // call there is nothing to wait beside, and the module runs where its caller does.
 func (p *Pipeline) execute() (map[string]any, error) {
@@ -41,7 +53,7 @@ func (p *Pipeline) execute() (map[string]any, error) {
 		}
 		return p.accept(output, err)
 	}
-	e := &execution{callRef: p.ref(), began: p.clock.began, done: make(chan struct{}, 1)}
+	e := p.newExecution()
 	go e.run(p.ctx)
 	select {
 	case <-e.done:

@@ -12,7 +12,8 @@ import (
 // stream runs a streaming module in a goroutine of its own and hands its chunks on.
 func (p *Pipeline) stream() error {
 	p.executed = true
-	e := &execution{callRef: p.ref(), began: p.clock.began, done: make(chan struct{}, 1), chunks: make(chan module.Chunk)}
+	e := p.newExecution()
+	e.chunks = make(chan module.Chunk)
 	merged := module.NewMerge(p.x.set.merge)
 	go e.run(p.ctx)
 	if err := p.relay(e, merged); err != nil {
