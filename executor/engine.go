@@ -2,6 +2,7 @@ package executor
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"time"
@@ -107,9 +108,14 @@ func (p *Pipeline) stepTimeout(s *Step) *module.Error {
 		WithDetails(map[string]any{"module_id": p.moduleID, "timeout_ms": int64(s.TimeoutMS), "step": s.Name})
 }
 
-// ignores reports whether a failure is to be logged and passed over.
+// ignores reports whether a failure is to be logged and passed over. A cancellation
+// is not, and neither is a step that a BeforeStep kept from running: going on
+// without it would be a way around the step (protocol, Pipeline Step Middleware).
 func (p *Pipeline) ignores(s *Step, err error) bool {
 	if !s.IgnoreErrors || module.CodeOf(err) == module.CodeExecutionCancelled {
+		return false
+	}
+	if _, vetoed := errors.AsType[veto](err); vetoed {
 		return false
 	}
 	p.foreign = false
@@ -140,7 +146,7 @@ func (p *Pipeline) jump(s *Step, i int, r *StepResult) (int, error) {
 // watchStep is the slower way for calls that somebody looks at step by step.
 func (p *Pipeline) watchStep(s *Step, i int) (next int, err error) {
 	started := time.Now()
-	r, err := p.runObserved(s)
+	r, output, err := p.runObserved(s)
 	if err != nil {
 		if p.ignores(s, err) {
 			p.trace.ran(s, started, nil, "error_ignored", err)
@@ -151,7 +157,7 @@ func (p *Pipeline) watchStep(s *Step, i int) (next int, err error) {
 		return i, &StepError{Step: s.Name, Err: err}
 	}
 	p.trace.ran(s, started, r, "", nil)
-	p.record(s, p.outputOf(s))
+	p.record(s, output)
 	next = i
 	if r != nil && r.Action != Continue {
 		if next, err = p.jump(s, i, r); err != nil {

@@ -24,11 +24,17 @@ type StepMiddleware interface {
 	OnStepError(step string, state module.PipelineState, err error) (output any, recovered bool)
 }
 
-// runObserved runs a step inside the step middlewares.
-func (p *Pipeline) runObserved(s *Step) (*StepResult, error) {
+// veto is the failure of a BeforeStep, which nothing may pass over.
+type veto struct{ error }
+
+func (v veto) Unwrap() error { return v.error }
+
+// runObserved runs a step inside the step middlewares and returns its output too.
+func (p *Pipeline) runObserved(s *Step) (r *StepResult, output any, err error) {
 	around := p.strategy.middleware
 	if len(around) == 0 {
-		return p.runStep(s)
+		r, err = p.runStep(s)
+		return r, p.outputOf(s), err
 	}
 	for i, m := range around {
 		started := time.Now()
@@ -39,36 +45,41 @@ func (p *Pipeline) runObserved(s *Step) (*StepResult, error) {
 				_, _ = p.stepRecovery(s, entered, err)
 			}
 			chain := &middleware.ChainError{Original: err, Failed: s.Name, Hook: "before_step"}
-			return nil, chain.Coded()
+			return nil, nil, veto{chain.Coded()}
 		}
 	}
-	r, err := p.runStep(s)
+	r, err = p.runStep(s)
+	output = p.outputOf(s)
 	if err != nil {
 		recovered := false
 		for _, m := range slices.Backward(around) {
-			output, ok := p.stepRecovery(s, m, err)
+			recovery, ok := p.stepRecovery(s, m, err)
 			if !ok {
 				continue
 			}
-			if recovered = p.adopt(s, output); recovered {
+			if recovered = p.adopt(s, recovery); recovered {
+				// A step of one's own has no other output than this one.
+				if output = p.outputOf(s); s.kind == kindCustom {
+					output = recovery
+				}
 				break
 			}
 		}
 		if !recovered {
-			return nil, err
+			return nil, nil, err
 		}
 		p.foreign = false
 	}
 	for _, m := range slices.Backward(around) {
 		started := time.Now()
-		err := p.guarded(s, func() error { return m.AfterStep(s.Name, p.state(s), p.outputOf(s)) })
+		err := p.guarded(s, func() error { return m.AfterStep(s.Name, p.state(s), output) })
 		p.watchStepHook(s, m, "after_step", started, false, err)
 		if err != nil {
 			p.foreign = true
-			return nil, err
+			return nil, nil, err
 		}
 	}
-	return r, nil
+	return r, output, nil
 }
 
 // stepRecovery asks one middleware. A cancelled call is not recovered.

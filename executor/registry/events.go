@@ -3,6 +3,7 @@ package registry
 import (
 	"context"
 	"fmt"
+	"reflect"
 	"time"
 
 	"github.com/apbus/apbus/module"
@@ -60,10 +61,23 @@ const (
 	externalCaller = "@external"
 )
 
+// typeName is the bare name of an error's Go type; the package it lives in says
+// nothing to an operator of another implementation.
+func typeName(err error) string {
+	t := reflect.TypeOf(err)
+	for t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	if t.Name() == "" {
+		return fmt.Sprintf("%T", err)
+	}
+	return t.Name()
+}
+
 // emitLoadFailed tells that OnLoad refused. The type is the error's code where it
 // has one.
 func (r *Registry) emitLoadFailed(id string, err error, at time.Time) {
-	kind := fmt.Sprintf("%T", err)
+	kind := typeName(err)
 	if coded := module.AsError(err); coded != nil {
 		kind = string(coded.Code)
 	}

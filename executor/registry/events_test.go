@@ -59,7 +59,7 @@ func TestEvents(t *testing.T) {
 		{Type: module.EventModuleLoadFailed, ModuleID: "broken", Severity: "error", Data: id("broken",
 			"callback_name", "on_load", "error_type", "NO_DISK", "error_message", "NO_DISK: no disk")},
 		{Type: module.EventModuleLoadFailed, ModuleID: "plain", Severity: "error", Data: id("plain",
-			"callback_name", "on_load", "error_type", "*errors.errorString", "error_message", "no net")},
+			"callback_name", "on_load", "error_type", "errorString", "error_message", "no net")},
 		{Type: module.EventModuleRegistered, ModuleID: "ephemeral.a", Severity: "info", Data: id("ephemeral.a",
 			"caller_id", "@external", "identity", nil, "namespace_class", "ephemeral")},
 		{Type: module.EventModuleRegistered, ModuleID: "ephemeral.b", Severity: "info", Data: id("ephemeral.b",
