@@ -230,11 +230,23 @@ func TestListOfCallsHasTheAgreedKeys(t *testing.T) {
 	if d := cmp.Diff([]string{"calls", "nodes", "state"}, slices.Sorted(maps.Keys(a.doc))); d != "" || a.status != http.StatusAccepted {
 		t.Errorf("cancel: %v\n%s", a, d)
 	}
-	if d := cmp.Diff([]string{"n1", "n2"}, texts(a.doc["nodes"])); d != "" {
-		t.Error(d)
-	}
-	if got := texts(a.doc["calls"]); len(got) != 3 || !slices.Contains(got, call) {
-		t.Errorf("cancelled %q, want three calls", got)
+	s.waitIdle(cancelLimit, n1)
+	s.waitIdle(cancelLimit, n2)
+
+	// Answers are collected for as long as they come without a pause; on a busy
+	// machine one may come too late to be listed, though never five times in a row.
+	for try := 1; ; try++ {
+		call := s.detach("near.chain", sleepTree)
+		s.running("near.chain", "far.chain", "near.sleep")
+		a := s.do(http.MethodDelete, "/v1/calls?root="+call, "")
+		if d := cmp.Diff([]string{"n1", "n2"}, texts(a.doc["nodes"])); d == "" && len(texts(a.doc["calls"])) == 3 {
+			break
+		} else if try == 5 {
+			t.Errorf("cancel of three calls on two nodes: %v", a)
+			break
+		}
+		s.waitIdle(cancelLimit, n1)
+		s.waitIdle(cancelLimit, n2)
 	}
 	s.waitIdle(cancelLimit, n1)
 	s.waitIdle(cancelLimit, n2)

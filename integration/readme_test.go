@@ -276,7 +276,7 @@ func TestReadmeAccessRule(t *testing.T) {
 		// Past the router, on the bus itself, the node decides just the same.
 		{"", "math.add", `{"a":1,"b":2}`, "ACL_DENIED"},
 	} {
-		got := ""
+		var got string
 		if tt.token == "" {
 			m, err := s.request(n.direct("call", tt.module), nil, []byte(tt.body))
 			if err != nil {
