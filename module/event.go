@@ -20,6 +20,11 @@ const (
 	EventApprovalDecision           = "apcore.approval.decision"
 	EventPolicyOverride             = "apcore.policy.override"
 	EventStreamPostValidationFailed = "apcore.stream.post_validation_failed"
+
+	// Of the control modules.
+	EventModuleToggled  = "apcore.module.toggled"
+	EventModuleReloaded = "apcore.module.reloaded"
+	EventConfigUpdated  = "apcore.config.updated"
 )
 
 // Event is something worth telling an operator that is not the result of a

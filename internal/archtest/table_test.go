@@ -40,7 +40,7 @@ const (
 var everything = down(vocabulary, []string{
 	"contextwire",
 	"executor/registry", "executor/acl", "executor/approval", "executor/middleware", "executor/events",
-	"executor", "task", "loop", "examples",
+	"executor", "executor/system", "task", "loop", "examples",
 	"bus", "jetstream", "gateway",
 	"internal/settings",
 })
@@ -82,6 +82,11 @@ var table = map[string]row{
 			modOTelTrace: "the span of a call",
 			modOTel:      "attributes and codes of that span",
 		},
+	},
+	"executor/system": {
+		level: 2, owns: "the modules by which an executor tells of itself and is controlled",
+		internal: down(vocabulary, []string{"executor", "executor/registry", "executor/middleware", "executor/approval"}),
+		third:    map[string]string{modYAML: "the overrides file"},
 	},
 	"task":     {level: 2, owns: "background calls as a state machine", internal: down(vocabulary, []string{"contextwire"})},
 	"loop":     {level: 2, owns: "learning from what happened", internal: down(vocabulary, []string{"contextwire"})},
@@ -128,6 +133,8 @@ var table = map[string]row{
 var sameLevel = map[[2]string]string{
 	{"module", "cancel"}: "a module's Context carries a token",
 	{"module", "schema"}: "typed modules infer their schemas",
+
+	{"executor/system", "executor"}: "system modules report on an executor and are registered with one",
 }
 
 // testThird are the modules any test may use besides those of its package.
