@@ -35,6 +35,7 @@ type ErrorEntry struct {
 	Timestamp                   time.Time // of the first happening's error
 	Fingerprint                 string
 	changed                     bool // since the latest Save
+	stored                      bool // by a Save, or came from Load
 	inModule, inAll             *list.Element
 }
 
@@ -115,7 +116,7 @@ func (h *ErrorHistory) removeLocked(e *ErrorEntry) {
 	if of.Len() == 0 {
 		delete(h.modules, e.ModuleID)
 	}
-	if len(h.gone) < h.cfg.MaxTotal { // bounded where nobody saves
+	if e.stored {
 		h.gone = append(h.gone, e.Fingerprint)
 	}
 }
@@ -187,7 +188,7 @@ func (h *ErrorHistory) Save(ctx context.Context, s Storage) error {
 	for _, e := range h.entries {
 		if e.changed {
 			changed = append(changed, *e)
-			e.changed = false
+			e.changed, e.stored = false, true
 		}
 	}
 	gone := h.gone
@@ -263,7 +264,7 @@ func historyEntry(v StorageEntry) (*ErrorEntry, bool) {
 	e := &ErrorEntry{
 		ModuleID: text("module_id"), Code: module.Code(text("code")), Message: text("message"), AIGuidance: text("ai_guidance"),
 		Count: count, FirstOccurred: when("first_occurred"), LastOccurred: when("last_occurred"), Timestamp: when("timestamp"),
-		Fingerprint: v.Key,
+		Fingerprint: v.Key, stored: true,
 	}
 	return e, e.ModuleID != "" && e.Code != "" && count > 0 && !e.LastOccurred.IsZero()
 }
