@@ -26,23 +26,28 @@ type moduleSub struct {
 	list  []Subscription
 }
 
-// update subscribes to new modules and leaves those that are gone.
+// update subscribes to new modules and leaves those that are gone. What was
+// routed to a subscription it leaves is still handled.
 func (s *moduleSubs) update() error {
+	left, err := s.follow()
+	s.node.leave(left)
+	return err
+}
+
+func (s *moduleSubs) follow() (left []Subscription, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
-		return nil
+		return nil, nil
 	}
 	held := map[string]bool{}
 	var errs []error
 	for _, d := range s.node.host.Descriptors() {
 		held[d.ID] = true
 		major := majorOf(d.EffectiveVersion())
-		if old := s.subs[d.ID]; old != nil {
-			if old.major == major {
-				continue
-			}
-			old.leave()
+		old := s.subs[d.ID]
+		if old != nil && old.major == major {
+			continue
 		}
 		sub, err := s.join(d, major)
 		if err != nil {
@@ -50,14 +55,17 @@ func (s *moduleSubs) update() error {
 			continue
 		}
 		s.subs[d.ID] = sub
+		if old != nil { // after the new one has joined, so that somebody always listens
+			left = append(left, old.list...)
+		}
 	}
 	for id, sub := range s.subs {
 		if !held[id] {
-			sub.leave()
+			left = append(left, sub.list...)
 			delete(s.subs, id)
 		}
 	}
-	return errors.Join(errs...)
+	return left, errors.Join(errs...)
 }
 
 func (s *moduleSubs) join(d module.Descriptor, major int) (*moduleSub, error) {
