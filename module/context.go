@@ -29,11 +29,11 @@ type Context struct {
 	token    *cancel.Token
 	services any
 	deadline time.Time
-	call     CallInfo
+	call     *CallInfo // nil outside a bus call; shared by the tree, never changed
 	progress func(ProgressReport)
 
-	views   redactedViews
-	carrier carrier // of Carry
+	views   *redactedViews // nil until they are needed; see entered
+	carrier *carrier       // room for Carry
 }
 
 // ContextOptions are the six inputs of a new Context, no more (core-executor
@@ -160,7 +160,12 @@ func (c *Context) Services() any { return c.services }
 func (c *Context) GlobalDeadline() time.Time { return c.deadline }
 
 // Call returns the facts of the bus call that this call belongs to.
-func (c *Context) Call() CallInfo { return c.call }
+func (c *Context) Call() CallInfo {
+	if c.call == nil {
+		return CallInfo{}
+	}
+	return *c.call
+}
 
 // CallInfo is what the bus knows of a call: its ID and its place in the tree
 // of calls. A nested call in the same process belongs to the bus call around it.
@@ -216,15 +221,30 @@ type CallScope struct {
 // Enter derives the Context of the call that the pipeline is about to run. It
 // is for the executor.
 func (c *Context) Enter(target string, s CallScope) *Context {
-	child := c.Child(target)
-	child.enter(s)
-	return child
+	e := &entered{}
+	n := len(c.chain)
+	c.derive(&e.Context, make([]string, n+1), target)
+	e.enter(s)
+	return &e.Context
 }
 
-func (c *Context) enter(s CallScope) {
+// entered is the Context of a running call with what it needs besides, in one
+// piece.
+type entered struct {
+	Context
+	room struct {
+		views   redactedViews
+		carrier carrier
+	}
+}
+
+func (e *entered) enter(s CallScope) {
+	c := &e.Context
+	c.views, c.carrier = &e.room.views, &e.room.carrier
 	c.token, c.deadline, c.progress = s.Token, s.GlobalDeadline, s.Progress
 	if s.Call.ID != "" {
-		c.call = s.Call
+		call := s.Call // of its own, so that s need not be on the heap
+		c.call = &call
 	}
 	if s.Identity != nil {
 		c.identity = s.Identity
@@ -236,9 +256,10 @@ func (c *Context) enter(s CallScope) {
 
 // rootCall is what a call without a parent needs, in one piece.
 type rootCall struct {
-	root, call Context
-	data       Data
-	chain      [1]string
+	root  Context
+	call  entered
+	data  Data
+	chain [1]string
 }
 
 // EnterRoot is NewContext(o).Enter(target, s) at less cost; root is the Context
@@ -247,9 +268,9 @@ func EnterRoot(o ContextOptions, target string, s CallScope) (root, call *Contex
 	r := &rootCall{data: Data{values: maps.Clone(o.Data)}}
 	r.root.data = &r.data
 	r.root.begin(o)
-	r.root.derive(&r.call, r.chain[:], target)
+	r.root.derive(&r.call.Context, r.chain[:], target)
 	r.call.enter(s)
-	return &r.root, &r.call
+	return &r.root, &r.call.Context
 }
 
 // BindExecutor binds x to the Context, whatever its source: created here,
@@ -293,8 +314,11 @@ func (v *carrier) Value(key any) any {
 // Carry is WithContext(ctx, c) at less cost. It is for the executor, which calls it
 // once for each Context that it makes.
 func (c *Context) Carry(ctx context.Context) context.Context {
-	c.carrier = carrier{ctx, c}
-	return &c.carrier
+	if c.carrier == nil {
+		return WithContext(ctx, c)
+	}
+	*c.carrier = carrier{ctx, c}
+	return c.carrier
 }
 
 // FromContext returns the Context of the call that ctx belongs to, or nil
@@ -313,8 +337,8 @@ func (c *Context) LogValue() slog.Value {
 	if c.callerID != "" {
 		attrs = append(attrs, slog.String("caller_id", c.callerID))
 	}
-	if c.call.ID != "" {
-		attrs = append(attrs, slog.String("call_id", c.call.ID))
+	if id := c.Call().ID; id != "" {
+		attrs = append(attrs, slog.String("call_id", id))
 	}
 	return slog.GroupValue(attrs...)
 }

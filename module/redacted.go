@@ -61,15 +61,23 @@ func (s *redactedViews) newOutput() *redactedView {
 	return &s.firstOutput
 }
 
+// ownViews makes the views of a Context that no pipeline made.
+func (c *Context) ownViews() *redactedViews {
+	if c.views == nil {
+		c.views = &redactedViews{}
+	}
+	return c.views
+}
+
 // SetRedactedInputs installs the redacted view of the inputs; nil takes it away.
-// It is for the pipeline (steps 3 and 7). build runs at most once, on the first
+// It is for the pipeline (steps 3 and 7), which may call it while others read. build runs at most once, on the first
 // read, in whatever goroutine reads; it may read the other view.
 func (c *Context) SetRedactedInputs(build func() map[string]any) {
 	if build == nil {
-		c.views.inputs.Store(nil)
+		c.ownViews().inputs.Store(nil)
 		return
 	}
-	v := c.views.newInputs()
+	v := c.ownViews().newInputs()
 	v.build = build
 	c.views.inputs.Store(v)
 }
@@ -77,7 +85,7 @@ func (c *Context) SetRedactedInputs(build func() map[string]any) {
 // ShowInputs is [Context.SetRedactedInputs] of inputs masked by r as their schema,
 // which may be nil, and their names say.
 func (c *Context) ShowInputs(r *schema.Redactor, compiled *schema.Compiled, inputs map[string]any) {
-	v := c.views.newInputs()
+	v := c.ownViews().newInputs()
 	v.redactor, v.compiled, v.raw = r, compiled, inputs
 	c.views.inputs.Store(v)
 }
@@ -86,25 +94,35 @@ func (c *Context) ShowInputs(r *schema.Redactor, compiled *schema.Compiled, inpu
 // [Context.SetRedactedInputs] does.
 func (c *Context) SetRedactedOutput(build func() map[string]any) {
 	if build == nil {
-		c.views.output.Store(nil)
+		c.ownViews().output.Store(nil)
 		return
 	}
-	v := c.views.newOutput()
+	v := c.ownViews().newOutput()
 	v.build = build
 	c.views.output.Store(v)
 }
 
 // ShowOutput is [Context.ShowInputs] for the output.
 func (c *Context) ShowOutput(r *schema.Redactor, compiled *schema.Compiled, output map[string]any) {
-	v := c.views.newOutput()
+	v := c.ownViews().newOutput()
 	v.redactor, v.compiled, v.raw = r, compiled, output
 	c.views.output.Store(v)
 }
 
 // RedactedInputs returns the inputs with sensitive values masked, nil before
 // module lookup. The map must not be modified.
-func (c *Context) RedactedInputs() map[string]any { return c.views.inputs.Load().get() }
+func (c *Context) RedactedInputs() map[string]any {
+	if c.views == nil {
+		return nil
+	}
+	return c.views.inputs.Load().get()
+}
 
 // RedactedOutput returns the output with sensitive values masked, nil before
 // output validation. The map must not be modified.
-func (c *Context) RedactedOutput() map[string]any { return c.views.output.Load().get() }
+func (c *Context) RedactedOutput() map[string]any {
+	if c.views == nil {
+		return nil
+	}
+	return c.views.output.Load().get()
+}
