@@ -94,13 +94,15 @@ func (c *clock) release() {
 // moduleLimit is the module's own limit: the call's option, the descriptor, or the
 // default. A disabled one is logged once for each module.
 func (p *Pipeline) moduleLimit() time.Duration {
+	var limit time.Duration
 	switch {
 	case p.opts.Timeout != nil:
-		return *p.opts.Timeout
+		limit = *p.opts.Timeout
 	case p.entry == nil || p.entry.Descriptor.Timeout == nil:
-		return p.x.set.timeout
+		return p.x.set.timeout // New has warned
+	default:
+		limit = *p.entry.Descriptor.Timeout
 	}
-	limit := *p.entry.Descriptor.Timeout
 	if limit == 0 && p.x.first("timeout", p.moduleID) {
 		p.x.log.LogAttrs(p.ctx, levelWarn, "module timeout is disabled", p.attrs()...)
 	}

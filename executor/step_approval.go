@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"reflect"
+	"strings"
 
 	"github.com/apbus/apbus/cancel"
 	"github.com/apbus/apbus/executor/approval"
@@ -60,6 +61,26 @@ func (p *Pipeline) approve(ctx context.Context, s *Step) error {
 	}
 	p.approved = p.inputs
 	return nil
+}
+
+// unapproved refuses inputs that are not the ones that were approved: the gate
+// stands before the middlewares. Only what a declared enricher added passes, which
+// the reviewer was told of.
+func (p *Pipeline) unapproved(ctx context.Context) error {
+	if p.approved == nil || reflect.DeepEqual(p.inputs, p.approved) {
+		return nil
+	}
+	declared, undeclared := p.call.InputChanges()
+	if len(declared) > 0 && len(undeclared) == 0 {
+		return nil
+	}
+	why := "inputs were changed after they were approved"
+	if len(undeclared) > 0 {
+		why += ", by " + strings.Join(undeclared, ", ")
+	}
+	denied := &approval.Result{Status: approval.Rejected, Reason: why}
+	p.logDecision(ctx, denied)
+	return denied.Err(p.moduleID)
 }
 
 // stripToken takes the approval token out of the inputs.
@@ -134,6 +155,7 @@ func (p *Pipeline) approvalRequest(need approval.Requirement) *approval.Request 
 	r := &approval.Request{
 		ModuleID: p.moduleID, Version: d.EffectiveVersion(), Arguments: p.inputs, Context: p.mctx, Annotations: a,
 		CallerID: p.mctx.CallerID(), Action: p.moduleID, Description: d.Description, Tags: d.Tags, Reason: need.Reason,
+		Enrichers: p.x.chain.Chain().Enrichers(),
 	}
 	ctx := p.ctx
 	view := introspection{p.ref()}

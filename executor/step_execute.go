@@ -37,6 +37,9 @@ func runExecute(ctx context.Context, p *Pipeline) (*StepResult, error) {
 	if p.ctx.Err() != nil {
 		return nil, p.ended(p.ctx).NotExecuted()
 	}
+	if err := p.unapproved(ctx); err != nil {
+		return nil, err // step 7 may have been left out, or a step after it changed them
+	}
 	if p.sink != nil && p.entry.Streamer != nil {
 		return nil, p.stream()
 	}

@@ -18,9 +18,12 @@ func inputStep() *Step {
 	}
 }
 
-func runInput(_ context.Context, p *Pipeline) (*StepResult, error) {
+func runInput(ctx context.Context, p *Pipeline) (*StepResult, error) {
 	if p.entry == nil {
 		return nil, nil
+	}
+	if err := p.unapproved(ctx); err != nil {
+		return nil, err
 	}
 	if err := p.entry.Input.Validate(p.inputs); err != nil {
 		return nil, invalid(p.moduleID, "inputs", err)

@@ -165,6 +165,19 @@ func TestDisabledTimeoutWarnsOnce(t *testing.T) {
 	}
 }
 
+func TestDisabledTimeoutOfACallWarnsOnce(t *testing.T) {
+	j := &journal{}
+	x := setup{log: j, modules: []module.Module{fn("m", echo)}}.executor(t)
+	for range 3 {
+		if _, err := x.Call(t.Context(), "m", nil, module.CallTimeout(0)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := j.count("module timeout is disabled"); got != 1 {
+		t.Errorf("%d warnings, want 1", got)
+	}
+}
+
 func TestNegativeModuleTimeout(t *testing.T) {
 	m := fn("m", echo)
 	m.desc.Timeout = new(-sec)
