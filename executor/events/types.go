@@ -115,18 +115,18 @@ func (t *Types) Build(config map[string]any) (Subscriber, SubscribeOptions, erro
 		s, err := custom(r.config)
 		return s, o, err
 	}
-	s, err := t.builtin(kind, r)
+	s, err := t.builtin(kind, r, &o)
 	return s, o, err
 }
 
-func (t *Types) builtin(kind string, r *reader) (s Subscriber, err error) {
+func (t *Types) builtin(kind string, r *reader, o *SubscribeOptions) (s Subscriber, err error) {
 	switch kind {
 	case "stdout":
-		o := StdoutOptions{JSON: r.choice("format", "text", "json") == "json", MinSeverity: r.text("level_filter", "")}
-		if o.MinSeverity != "" && !knownSeverity(o.MinSeverity) {
+		out := StdoutOptions{JSON: r.choice("format", "text", "json") == "json", MinSeverity: r.text("level_filter", "")}
+		if out.MinSeverity != "" && !knownSeverity(out.MinSeverity) {
 			r.refuse("level_filter")
 		}
-		s = Stdout(t.out, o)
+		s = Stdout(t.out, out)
 	case "file":
 		path := r.required("path")
 		s = File(path, FileOptions{
@@ -137,18 +137,18 @@ func (t *Types) builtin(kind string, r *reader) (s Subscriber, err error) {
 			return nil, err
 		}
 	case "a2a":
-		o := A2AOptions{Skill: r.text("skill_id", "")}
+		agent := A2AOptions{Skill: r.text("skill_id", "")}
 		if auth, isText := r.config["auth"].(string); isText {
-			o.Bearer = auth
+			agent.Bearer = auth
 			delete(r.config, "auth")
 		} else {
-			o.Headers = r.texts("auth")
+			agent.Headers = r.texts("auth")
 		}
-		if s, err = A2A(r.required("platform_url"), o); err != nil && r.err == nil {
+		if s, err = A2A(r.required("platform_url"), agent); err != nil && r.err == nil {
 			return nil, err
 		}
 	case "filter":
-		if s, err = t.filter(r); err != nil {
+		if s, err = t.filter(r, o); err != nil {
 			return nil, err
 		}
 	default:
@@ -161,8 +161,10 @@ func (t *Types) builtin(kind string, r *reader) (s Subscriber, err error) {
 	return s, nil
 }
 
-func (t *Types) filter(r *reader) (Subscriber, error) {
-	o := FilterOptions{Include: r.list("include_events"), Exclude: r.list("exclude_events")}
+// filter has the retries and the time limit of its delegate where it has none of its
+// own.
+func (t *Types) filter(r *reader, o *SubscribeOptions) (Subscriber, error) {
+	patterns := FilterOptions{Include: r.list("include_events"), Exclude: r.list("exclude_events")}
 	delegate := maps.Clone(r.object("delegate_config"))
 	if delegate == nil {
 		delegate = map[string]any{}
@@ -171,9 +173,13 @@ func (t *Types) filter(r *reader) (Subscriber, error) {
 	if r.err != nil {
 		return nil, r.err
 	}
-	to, _, err := t.Build(delegate)
+	to, behind, err := t.Build(delegate)
 	if err != nil {
 		return nil, err
 	}
-	return Filter(to, o), nil
+	if o.Retry == (RetryPolicy{}) {
+		o.Retry = behind.Retry
+	}
+	o.Timeout = behind.Timeout
+	return Filter(to, patterns), nil
 }

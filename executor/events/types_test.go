@@ -32,6 +32,12 @@ func TestTypesBuild(t *testing.T) {
 		{"a2a", `{"type":"a2a","platform_url":"https://a.test","auth":"tok","skill_id":"s"}`, events.SubscribeOptions{Timeout: 5 * time.Second}},
 		{"a2a with headers", `{"type":"a2a","platform_url":"https://a.test","auth":{"X-Key":"k"}}`, events.SubscribeOptions{Timeout: 5 * time.Second}},
 		{"filter", `{"type":"filter","delegate_type":"stdout","delegate_config":{"format":"json"},"include_events":["a.*"],"exclude_events":[]}`, events.SubscribeOptions{}},
+		{"a filter has its delegate's limits", `{"type":"filter","delegate_type":"webhook","delegate_config":{"url":"https://h.test","timeout_ms":9,"retry_count":1,"id":"x"}}`, events.SubscribeOptions{
+			Timeout: 9 * ms, Retry: events.RetryPolicy{MaxAttempts: 2},
+		}},
+		{"unless it has its own", `{"type":"filter","retry":{"max_attempts":4},"delegate_type":"webhook","delegate_config":{"url":"https://h.test","retry_count":1}}`, events.SubscribeOptions{
+			Timeout: 5 * time.Second, Retry: events.RetryPolicy{MaxAttempts: 4},
+		}},
 		{"null is absent", `{"type":"stdout","format":null,"retry":null}`, events.SubscribeOptions{}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
