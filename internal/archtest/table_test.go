@@ -121,6 +121,10 @@ var table = map[string]row{
 	"cmd/router": {level: 4, owns: "the router program", internal: everything, third: wiring},
 	"cmd/node":   {level: 4, owns: "the node program", internal: everything, third: wiring},
 	"cmd/apbus":  {level: 4, owns: "the command line", internal: everything, third: wiring},
+	"conformance": {level: 4, owns: "the published cases of the protocol, run against the public API", internal: everything, third: map[string]string{
+		modOTelTrace: "the spans a case expects",
+		modOTel:      "their attributes",
+	}},
 	"integration": {level: 4, owns: "tests of the whole system", internal: down(everything, []string{"internal/natstest"}), third: map[string]string{
 		modNATS:       "peers that are not ours",
 		modNATSServer: "servers under test",
