@@ -84,3 +84,26 @@ func (c *Client) Drain(ctx context.Context, node string, grace time.Duration, by
 	}
 	return inFlight, nil
 }
+
+// Describe asks a node for its facts: node, boot, ns, version, protocol, draining,
+// capacity, in_flight, waiting, debt, the IDs of its modules, and governance, what
+// stands in front of them, where the node tells. It takes at most a second. A node
+// that is not in the catalogue, or no longer answers, is BUS_NO_RESPONDERS.
+func (c *Client) Describe(ctx context.Context, node string) (map[string]any, error) {
+	ctx, stop := context.WithTimeoutCause(ctx, fleetPatience, errors.New("no answer to describe"))
+	defer stop()
+	for _, n := range c.Nodes() {
+		if n.Node != node {
+			continue
+		}
+		facts, err := ask(ctx, c.conns.Control, c.subjects.node(node, n.Boot, verbDescribe), &contextwire.DescribeRequest{})
+		if errors.Is(err, ErrNoResponders) {
+			continue // an earlier life of the node, still in the catalogue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("describe %s: %w", node, err)
+		}
+		return facts, nil
+	}
+	return nil, module.Errorf(module.CodeBusNoResponders, "no live node has this id").WithDetail("node", node)
+}

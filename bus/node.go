@@ -58,6 +58,9 @@ type NodeOptions struct {
 	QueueSize int
 	// DrainGrace is how long Drain lets accepted calls run; 10 s when zero.
 	DrainGrace time.Duration
+	// Governance tells what stands in front of the modules, for the answer to
+	// describe; nil leaves it out. It must not block.
+	Governance func() map[string]any
 	// CallGrace is announced to callers: how long the executor lets a module
 	// clean up after its time is over. 5 s when zero.
 	CallGrace time.Duration

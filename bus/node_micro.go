@@ -74,6 +74,9 @@ func (n *Node) onDescribe(m *nats.Msg) {
 	}
 	facts := n.load()
 	facts["modules"] = ids
+	if n.opts.Governance != nil {
+		facts["governance"] = n.opts.Governance()
+	}
 	n.answer(m, ct, facts)
 }
 

@@ -15,6 +15,8 @@ var (
 	_ Fleet     = FleetFuncs{}
 	_ Calls     = CallsFuncs{}
 	_ Readiness = ReadyFunc(nil)
+
+	_ Governance = GovernanceFunc(nil)
 )
 
 // InvokerFuncs makes an [Invoker] of functions; a nil one is
@@ -112,6 +114,18 @@ type ReadyFunc func(ctx context.Context) error
 func (f ReadyFunc) Ready(ctx context.Context) error {
 	if f == nil {
 		return nil
+	}
+	return f(ctx)
+}
+
+// GovernanceFunc makes a [Governance] of a function; a nil one is
+// GENERAL_NOT_IMPLEMENTED.
+type GovernanceFunc func(ctx context.Context) ([]NodeGovernance, error)
+
+// Governance calls f.
+func (f GovernanceFunc) Governance(ctx context.Context) ([]NodeGovernance, error) {
+	if f == nil {
+		return nil, notImplemented("governance")
 	}
 	return f(ctx)
 }

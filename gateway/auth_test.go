@@ -98,6 +98,7 @@ func everyRoute() []routeCase {
 		{"DELETE", "/v1/calls/0123456789abcdef", gateway.ScopeCancel, 404},
 		{"GET", "/v1/nodes", gateway.ScopeCall, 200},
 		{"POST", "/v1/nodes/n1/drain", gateway.ScopeOperate, 404},
+		{"GET", "/v1/governance", gateway.ScopeOperate, 501},
 		{"GET", "/healthz", "", 200},
 		{"GET", "/readyz", "", 200},
 		{"GET", "/openapi.json", "", 200},

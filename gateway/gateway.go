@@ -21,6 +21,8 @@ type Options struct {
 	Fleet     Fleet
 	Calls     Calls
 	Readiness Readiness
+	// Governance is GENERAL_NOT_IMPLEMENTED when nil.
+	Governance Governance
 	// Auth admits callers; nil is [Loopback].
 	Auth Authenticator
 	// Limits bound what is accepted; zero fields mean the defaults.
@@ -108,6 +110,8 @@ type Gateway struct {
 	name      string
 	log       *slog.Logger
 
+	governance Governance
+
 	origin   *http.CrossOriginProtection
 	table    []*route
 	mux      *http.ServeMux
@@ -143,6 +147,9 @@ func New(o Options) (*Gateway, error) {
 	if o.Auth == nil {
 		o.Auth = Loopback{}
 	}
+	if o.Governance == nil {
+		o.Governance = GovernanceFunc(nil)
+	}
 	if o.Name == "" {
 		o.Name = "router"
 	}
@@ -150,7 +157,7 @@ func New(o Options) (*Gateway, error) {
 		o.Logger = slog.Default()
 	}
 	g := &Gateway{
-		invoker: o.Invoker, catalog: o.Catalog, fleet: o.Fleet, calls: o.Calls, readiness: o.Readiness,
+		invoker: o.Invoker, catalog: o.Catalog, fleet: o.Fleet, calls: o.Calls, readiness: o.Readiness, governance: o.Governance,
 		auth: o.Auth, limits: limits, decode: contextwire.Limits{MaxBody: int(limits.MaxBody)},
 		name: o.Name, log: o.Logger,
 		origin:   http.NewCrossOriginProtection(),

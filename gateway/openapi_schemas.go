@@ -59,7 +59,13 @@ func componentSchemas() map[string]any {
 			"seen_at": nullable("string"), "stale": boolean,
 			"modules": listOf(record([]string{"id"}, map[string]any{"id": text, "version": text, "hash": text})),
 		}),
-		"NodeList":     record([]string{"nodes"}, map[string]any{"nodes": listOf(ref("Node"))}),
+		"NodeList": record([]string{"nodes"}, map[string]any{"nodes": listOf(ref("Node"))}),
+		"GovernanceList": record([]string{"nodes"}, map[string]any{
+			"nodes": listOf(record([]string{"node", "boot", "governance"}, map[string]any{
+				"node": text, "boot": text,
+				"governance": map[string]any{"anyOf": []any{record(governanceKeys(), flags(governanceKeys())), typed("null")}},
+			})),
+		}),
 		"DrainRequest": record(nil, map[string]any{"grace_ms": integer}),
 		"DrainResult":  record([]string{"node", "in_flight"}, map[string]any{"node": text, "in_flight": integer}),
 		"Call":         record([]string{"call", "attempt", "module_id", "state"}, call),

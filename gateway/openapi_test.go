@@ -130,12 +130,14 @@ func TestOpenAPIReferencesResolve(t *testing.T) {
 func TestAnswersFitTheDocument(t *testing.T) {
 	doc := openAPI(t)
 	schemas := doc["components"].(map[string]any)["schemas"].(map[string]any)
-	g := newGateway(t, withModules, knowing(rootCall, nestedCall), func(o *gateway.Options) {
+	states := governance(nil, gateway.NodeGovernance{Node: "n1", Boot: "b1", State: governed(nil)}, gateway.NodeGovernance{Node: "n2"})
+	g := newGateway(t, withModules, knowing(rootCall, nestedCall), states, func(o *gateway.Options) {
 		o.Fleet = gateway.FleetFuncs{NodesFunc: someNodes}
 		o.Invoker = failing(module.Errorf(module.CodeACLDenied, "no").WithDetail("rule", int64(1)))
 	})
 	tests := []struct{ method, path, schema string }{
 		{"GET", "/v1/modules", "ModuleList"},
+		{"GET", "/v1/governance", "GovernanceList"},
 		{"GET", "/v1/modules/math.add", "Module"},
 		{"GET", "/v1/modules/no.such", "ErrorBody"},
 		{"POST", "/v1/modules/math.add/call", "ErrorBody"},

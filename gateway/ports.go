@@ -59,6 +59,20 @@ type Node struct {
 	Stale bool
 }
 
+// Governance knows what stands in front of the modules of each process.
+type Governance interface {
+	// Governance lists the live nodes, sorted by node ID.
+	Governance(ctx context.Context) ([]NodeGovernance, error)
+}
+
+// NodeGovernance is what one process says of itself.
+type NodeGovernance struct {
+	Node, Boot string
+	// State holds the nine booleans of the protocol under their names; nil when the
+	// node did not say.
+	State map[string]any
+}
+
 // Calls knows the calls in flight in the namespace.
 type Calls interface {
 	Calls(ctx context.Context) ([]contextwire.CallRecord, error)

@@ -88,6 +88,12 @@ func (g *Gateway) routes() []*route {
 			handle:  g.drainNode,
 		},
 		{
+			method: http.MethodGet, pattern: "/v1/governance", operation: "showGovernance",
+			summary: "What stands in front of the modules of each node, as it is now", scope: ScopeOperate, class: control,
+			answers: []outcome{{200, "GovernanceList", "The nodes, sorted by ID; governance is null for one that did not say."}},
+			handle:  g.showGovernance,
+		},
+		{
 			method: http.MethodGet, pattern: "/healthz", operation: "healthz", summary: "The process lives", class: probe,
 			answers: []outcome{{200, "Status", "It does."}}, handle: g.healthz,
 		},

@@ -25,6 +25,9 @@ type config struct {
 	EffectLog   string        `placeholder:"FILE" help:"File that demo.effect appends to."`
 	MaxInFlight int           `default:"256" placeholder:"N" help:"How many calls run at once; twice as many may wait."`
 	ACL         string        `name:"acl" placeholder:"FILE" help:"Rule file saying who may call what; read again when it changes. Without one everybody may."`
+	SysModules  bool          `help:"Host the modules system.health.*, system.manifest.* and system.usage.*, by which this node tells of itself."`
+	SysControl  bool          `help:"Also host system.control.*, by which settings and modules of this node are changed, each time with an approval."`
+	Overrides   string        `placeholder:"FILE" help:"File that keeps what system.control.* changed over a restart."`
 	DrainGrace  time.Duration `default:"10s" help:"How long accepted calls may run on when the node stops."`
 	Insecure    bool          `help:"Connect beyond this machine although messages are not authenticated."`
 }
@@ -44,6 +47,10 @@ func (g groupList) groups() []string {
 	}
 	return g
 }
+
+// wantsSystem reports whether the node hosts system modules; those that control
+// come with those that read.
+func (c *config) wantsSystem() bool { return c.SysModules || c.SysControl }
 
 // decodeGroups reads --examples with or without a value. The node takes no
 // arguments, so a word after the flag is its value.
@@ -81,6 +88,9 @@ func (c *config) check() error {
 	}
 	if c.MaxInFlight < 1 {
 		return settings.Usagef("--max-in-flight must be at least 1")
+	}
+	if c.Overrides != "" && !c.SysControl {
+		return settings.Usagef("--overrides keeps what system.control.* changes: give --sys-control too")
 	}
 	if c.DrainGrace < 0 {
 		return settings.Usagef("--drain-grace must not be negative")

@@ -33,10 +33,11 @@ func run(ctx context.Context, spec settings.Spec) error {
 	if err != nil {
 		return err
 	}
-	if len(mods) == 0 {
+	if len(mods) == 0 && !cfg.wantsSystem() {
 		log.Warn("the node hosts no modules; --examples gives it some")
 	}
-	reg := registry.New(registry.Options{Logger: log})
+	emit := logEvents(log)
+	reg := registry.New(registry.Options{Logger: log, Events: emit})
 	for _, m := range mods {
 		if err := reg.Register(m); err != nil {
 			return fmt.Errorf("register %s: %w", m.Descriptor().ID, err)
@@ -60,12 +61,18 @@ func run(ctx context.Context, spec settings.Spec) error {
 		return fmt.Errorf("start the client: %w", err)
 	}
 	defer client.Close()
-	x, err := newExecutor(reg, client, rules, log)
+	seen, watching := observe(cfg)
+	x, err := newExecutor(reg, client, rules, log, append(watching, executor.WithEvents(emit))...)
 	if err != nil {
 		return fmt.Errorf("make the executor: %w", err)
 	}
+	if err := registerSystem(ctx, cfg, x, seen, emit, log); err != nil {
+		return fmt.Errorf("register the system modules: %w", err)
+	}
+	warnUnprotected(x, log)
 	node, err := bus.NewNode(conns, x, bus.NodeOptions{
 		ID: cfg.ID, Namespace: cfg.NS, Version: spec.Version, MaxInFlight: cfg.MaxInFlight,
+		Governance: func() map[string]any { return x.GovernanceState().Map() },
 		DrainGrace: max(cfg.DrainGrace, time.Millisecond), CallGrace: executor.DefaultGracePeriod, Logger: log,
 	})
 	if err != nil {
@@ -78,7 +85,7 @@ func run(ctx context.Context, spec settings.Spec) error {
 		wg.Go(func() { watchRules(life, rules, cfg.ACL, rulesSeen, log) })
 	}
 	fmt.Fprintf(out(spec.Stdout), "apbus-node: id=%s boot=%s nats=%s modules=%d\n",
-		node.ID(), node.Boot(), strings.Join(withoutSecrets(cfg.NATS), ","), len(mods))
+		node.ID(), node.Boot(), strings.Join(withoutSecrets(cfg.NATS), ","), reg.Len())
 
 	select {
 	case <-ctx.Done():
@@ -112,7 +119,7 @@ func exampleModules(cfg *config) ([]module.Module, error) {
 // newExecutor makes the executor that owns this node's modules and reaches all
 // others through remote. Calls that need a person wait in memory until one
 // decides; they never run undecided.
-func newExecutor(reg *registry.Registry, remote executor.Remote, rules *acl.Policy, log *slog.Logger) (*executor.Executor, error) {
+func newExecutor(reg *registry.Registry, remote executor.Remote, rules *acl.Policy, log *slog.Logger, more ...executor.Option) (*executor.Executor, error) {
 	opts := []executor.Option{
 		executor.WithRemote(remote),
 		executor.WithLogger(log),
@@ -121,7 +128,7 @@ func newExecutor(reg *registry.Registry, remote executor.Remote, rules *acl.Poli
 	if rules != nil {
 		opts = append(opts, executor.WithACL(rules))
 	}
-	return executor.New(reg, executor.Config{}, opts...)
+	return executor.New(reg, executor.Config{}, append(opts, more...)...)
 }
 
 func out(w io.Writer) io.Writer {

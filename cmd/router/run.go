@@ -82,9 +82,10 @@ func serve(ctx context.Context, spec settings.Spec) error {
 	if err != nil {
 		return err
 	}
+	governance := governanceOf(client, log)
 	g, err := gateway.New(gateway.Options{
 		Invoker: client, Catalog: catalog{client}, Fleet: fleetOf(client), Calls: callsOf(client),
-		Readiness: gateway.ReadyFunc(client.Ready), Auth: auth, Name: "router", Version: spec.Version, Logger: log,
+		Readiness: gateway.ReadyFunc(client.Ready), Governance: governance, Auth: auth, Name: "router", Version: spec.Version, Logger: log,
 		Limits: gateway.Limits{
 			MaxBody: cfg.MaxBody, MaxHeader: cfg.MaxHeader, MaxRequests: cfg.MaxRequests, MaxDetached: cfg.MaxDetached,
 		},
@@ -95,6 +96,7 @@ func serve(ctx context.Context, spec settings.Spec) error {
 	if err := probe(ctx, client); err != nil {
 		return err
 	}
+	wg.Go(func() { warnUnprotected(life, governance, log) })
 	srv := g.Server()
 	failed := make(chan error, 1)
 	wg.Go(func() { failed <- srv.Serve(listener) })

@@ -143,7 +143,7 @@ func (m *Modules) group(g Group) []module.Module {
 func (m *Modules) register(ctx context.Context, mods []module.Module, failOnError bool) error {
 	for _, mod := range mods {
 		id := mod.Descriptor().ID
-		err := m.reg.RegisterInternal(mod)
+		err := m.reg.RegisterInternal(mod) //nolint:contextcheck // loading a system module waits for nothing
 		switch {
 		case err == nil:
 			m.ids = append(m.ids, id)
