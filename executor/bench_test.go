@@ -91,6 +91,32 @@ func BenchmarkCall(b *testing.B) {
 	b.Run("minimal unlimited", call(x))
 }
 
+// BenchmarkStream is the cost of one chunk, each of which waits for its reader.
+func BenchmarkStream(b *testing.B) {
+	reg := registry.New(registry.Options{})
+	chunk := module.Chunk{"n": int64(1)}
+	if err := reg.Register(streams("m", func(_ context.Context, _ map[string]any, yield func(module.Chunk, error) bool) {
+		for yield(chunk, nil) {
+		}
+	})); err != nil {
+		b.Fatal(err)
+	}
+	x, err := executor.New(reg, executor.Config{}, executor.WithLogger(slog.New(slog.DiscardHandler)))
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.ReportAllocs()
+	left := b.N
+	for _, err := range x.Stream(context.Background(), "m", nil) {
+		if err != nil {
+			b.Fatal(err)
+		}
+		if left--; left <= 0 {
+			break
+		}
+	}
+}
+
 func BenchmarkCallParallel(b *testing.B) {
 	x, _ := benchExecutor(b, executor.Config{})
 	in := map[string]any{"a": 1.5, "b": 2.5}

@@ -35,6 +35,30 @@
 // what it returns is dropped and logged once. A result that landed before the
 // end came is always the result.
 //
+// # Streams
+//
+// [Executor.Stream] and, for the bus, [Executor.InvokeStream] run steps 1 to 7 as
+// any call, then hand every chunk of a module.Streamer on at once, and then run the
+// rest once on the chunks' merged value. A failure before the first chunk may be
+// recovered, which gives one chunk; a later one ends the stream; one after the last
+// chunk is logged and told as an event and changes nothing for the reader. The
+// module waits while the reader works, and ends when the reader leaves.
+//
+// # Strategies
+//
+// A [Strategy] is the list of steps: a preset, one put together in code, one
+// registered for the process with [RegisterStrategy], or what a configuration says
+// ([StrategyFromConfig]). Gates cannot be weakened by configuration, only removed,
+// and [Executor.GovernanceState] tells what really stands in front of the modules.
+// What was approved is what runs: inputs that changed after the gate are refused,
+// unless only a declared enricher changed them.
+//
+// # What operators and callers are told
+//
+// [WithObserver] hears how every call ended, [WithEvents] what operators should
+// know, and [Executor.CallWithTrace] tells its caller every step and every hook. A
+// trace also crosses the bus with the reply.
+//
 // # Errors
 //
 // Every failure is one coded *module.Error, found with module.AsError. A failure
@@ -46,7 +70,8 @@
 // # Concurrency
 //
 // An [Executor] may be used from several goroutines at once. Its strategy must
-// be finished before the first call. It starts a goroutine for a module that
+// be finished before the first call, and may be swapped for another at any time. It
+// starts a goroutine for a module that
 // something could stop, and waits for it; [Executor.Settle] waits for the
 // abandoned ones.
 package executor

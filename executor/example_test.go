@@ -3,6 +3,7 @@ package executor_test
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"github.com/apbus/apbus/executor"
 	"github.com/apbus/apbus/executor/approval"
@@ -56,6 +57,94 @@ func (shout) Descriptor() module.Descriptor {
 
 func (shout) Execute(_ context.Context, in map[string]any) (map[string]any, error) {
 	return map[string]any{"text": in["text"].(string) + "!"}, nil
+}
+
+// A stream: the module sends chunks, the caller ranges over them, and leaving the
+// loop ends the module.
+func ExampleExecutor_Stream() {
+	type In struct {
+		Text string `json:"text"`
+	}
+	type Word struct {
+		Word string `json:"word"`
+	}
+	type Out struct { // the chunks, merged
+		Word  string `json:"word,omitempty"`
+		Count int    `json:"count"`
+	}
+	reg := registry.New(registry.Options{})
+	if err := reg.Register(module.NewStream[In, Out]("text.words", "Stream the words of a text",
+		func(_ context.Context, in In, send func(any) error) error {
+			words := strings.Fields(in.Text)
+			for _, w := range words {
+				if err := send(Word{w}); err != nil {
+					return err
+				}
+			}
+			return send(map[string]any{"count": len(words)})
+		})); err != nil {
+		fmt.Println(err)
+		return
+	}
+	x, err := executor.New(reg, executor.Config{})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for chunk, err := range x.Stream(context.Background(), "text.words", map[string]any{"text": "to be or"}) {
+		fmt.Println(chunk, err)
+	}
+	out, err := x.Call(context.Background(), "text.words", map[string]any{"text": "to be or"})
+	fmt.Println(out, err)
+	// Output:
+	// map[word:to] <nil>
+	// map[word:be] <nil>
+	// map[word:or] <nil>
+	// map[count:3] <nil>
+	// map[count:3 word:or] <nil>
+}
+
+// A configuration may take steps out, set their fields and put registered kinds of
+// steps in.
+func ExampleStrategyFromConfig() {
+	types := &executor.StepTypes{}
+	if err := types.Register("stamp", func(config map[string]any) (*executor.Step, error) {
+		return &executor.Step{Run: func(_ context.Context, p *executor.Pipeline) (*executor.StepResult, error) {
+			fmt.Println(config["text"], p.ModuleID())
+			return nil, nil
+		}}, nil
+	}); err != nil {
+		fmt.Println(err)
+		return
+	}
+	section := map[string]any{ // of a decoded configuration file
+		"remove":    []any{"output_validation"},
+		"configure": map[string]any{"input_validation": map[string]any{"timeout_ms": 500}},
+		"steps": []any{map[string]any{
+			"name": "stamped", "type": "stamp", "after": "execute", "config": map[string]any{"text": "ran"},
+		}},
+	}
+	reg := registry.New(registry.Options{})
+	if err := reg.Register(shout{}); err != nil {
+		fmt.Println(err)
+		return
+	}
+	x, err := executor.New(reg, executor.Config{}, executor.WithPipeline(section, types))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	out, err := x.Call(context.Background(), "text.shout", map[string]any{"text": "hi"})
+	fmt.Println(out["text"], err)
+
+	_, err = executor.StrategyFromConfig(map[string]any{
+		"configure": map[string]any{"acl_check": map[string]any{"ignore_errors": true}},
+	}, types)
+	fmt.Println(module.CodeOf(err))
+	// Output:
+	// ran text.shout
+	// hi! <nil>
+	// PIPELINE_CONFIGURATION_ERROR
 }
 
 // A map module, and a nested call: the chain and the caller are kept by the

@@ -10,6 +10,9 @@
 //			return AddOut{Sum: in.A + in.B}, nil
 //		}, module.WithAnnotations(module.Annotations{Readonly: true, Idempotent: true}))
 //
+// One that gives its output in parts is made with [NewStream] from a function that
+// sends chunks; merged in order they are its output (see [Merge]).
+//
 // Inside a module, [FromContext] gives the call's [Context] (trace, caller,
 // identity, shared data) and [Call] makes a nested call, whether the target
 // lives in this process or on another node.
