@@ -19,7 +19,7 @@ type Subscription struct {
 	o          SubscribeOptions
 	kind       string
 
-	ctx      context.Context //nolint:containedctx // the life of the goroutine
+	ctx      context.Context // the life of the goroutine
 	end      context.CancelCauseFunc
 	queue    chan module.Event
 	stopOnce sync.Once

@@ -24,10 +24,9 @@ func callOf(moduleID, caller string) *middleware.Call {
 
 // driven is what became of a call.
 type driven struct {
-	output  obj
-	err     *module.Error
-	runs    int // of the module
-	entered bool
+	output obj
+	err    *module.Error
+	runs   int // of the module
 }
 
 // drive runs a call through a chain as the executor does: before, the module, after

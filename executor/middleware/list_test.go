@@ -132,7 +132,8 @@ func TestRemove(t *testing.T) {
 	if !l.Remove(b) || l.Remove(b) {
 		t.Error("removal is not by instance")
 	}
-	if !l.Remove(a) || !l.Remove(a) || l.Remove(a) || l.Chain().Len() != 0 {
+	first, second, third := l.Remove(a), l.Remove(a), l.Remove(a)
+	if !first || !second || third || l.Chain().Len() != 0 {
 		t.Error("one removal took more or less than one registration")
 	}
 	if l.Remove(nil) || l.Remove(valued{}) {

@@ -82,7 +82,7 @@ type Call struct {
 	// Descriptor describes the module; nil for a module on another node.
 	Descriptor *module.Descriptor
 
-	ctx                  context.Context //nolint:containedctx // handed from a before hook to the executor, see Derive
+	ctx                  context.Context // handed from a before hook to the executor, see Derive
 	original             map[string]any
 	failure              *module.Error
 	state                []callState

@@ -153,7 +153,7 @@ func (r *Retry) delay(done int) time.Duration {
 	}
 	d = min(d, float64(r.cfg.MaxDelay))
 	if !r.cfg.NoJitter {
-		d *= 0.5 + rand.Float64() //nolint:gosec // spreading callers needs no secrecy
+		d *= 0.5 + rand.Float64() // spreading callers needs no secrecy
 	}
 	return time.Duration(d)
 }

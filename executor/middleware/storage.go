@@ -79,7 +79,7 @@ func (s *MemoryStorage) Get(_ context.Context, namespace, key string) (map[strin
 	v := s.spaces[namespace][key]
 	s.mu.RUnlock()
 	if v == nil {
-		return nil, nil //nolint:nilnil // an absent value is not an error
+		return nil, nil // an absent value is not an error
 	}
 	return copyValue(v).(map[string]any), nil // stored values never change
 }

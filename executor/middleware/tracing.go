@@ -123,7 +123,7 @@ func (*Tracing) Single() {}
 type traced struct {
 	span    trace.Span
 	tracer  trace.Tracer
-	ctx     context.Context //nolint:containedctx // the parent of a span that begins at the end
+	ctx     context.Context // the parent of a span that begins at the end
 	started time.Time
 }
 
@@ -137,17 +137,18 @@ func (t *Tracing) Before(ctx context.Context, call *Call) (map[string]any, error
 	if !sampled && s.strategy != TraceErrorFirst {
 		return nil, nil
 	}
-	run := &traced{tracer: s.tracer, ctx: parented(ctx, call.Context), started: time.Now()}
+	ctx = parented(ctx, call.Context)
+	run := &traced{tracer: s.tracer, ctx: ctx, started: time.Now()}
 	call.SetState(t, run)
 	if !sampled {
 		return nil, nil
 	}
-	spanCtx, span := s.tracer.Start(run.ctx, SpanName, trace.WithTimestamp(run.started), trace.WithAttributes(startAttributes(call)...))
+	ctx, span := s.tracer.Start(ctx, SpanName, trace.WithTimestamp(run.started), trace.WithAttributes(startAttributes(call)...))
 	run.span = span
 	if sc := span.SpanContext(); sc.IsValid() {
 		call.Context.Data().Set(DataTracingSpanID, sc.SpanID().String())
 	}
-	call.Derive(spanCtx)
+	call.Derive(ctx)
 	return nil, nil
 }
 
