@@ -51,6 +51,7 @@ func (c *Client) exchange(ctx context.Context, kind string, r *contextwire.Reque
 	}
 	deadline := callDeadline(ctx, r.Budget)
 	var tried [maxAttempts]proc
+	var lost *module.Error
 	for n := 1; ; n++ {
 		req.Attempt = n
 		if left, ok := budget(deadline); !ok {
@@ -70,7 +71,13 @@ func (c *Client) exchange(ctx context.Context, kind string, r *contextwire.Reque
 		}
 		e := module.Propagate(err, req.ModuleID, req.Context)
 		tried[n-1] = by
+		if a.fate == fateLost {
+			lost = e
+		}
 		wait, again := c.retry(e, a, n, deadline, tried[:n])
+		if !again && lost != nil && e.Unexecuted {
+			e = lost // an attempt before this one may have run
+		}
 		if !again {
 			return nil, final{by, n}, e
 		}
@@ -131,8 +138,10 @@ func (c *Client) retry(e *module.Error, a *attempt, n int, deadline time.Time, t
 	}
 	switch {
 	case a.fate == fateLost:
-		// It may have run. Only a module that says so may run again.
-		if e.Retryable != module.True {
+		// It may have run. Only a module that says so may run again, and only where
+		// somebody is known to be: the queue group of a frozen host still takes
+		// calls, so trying there would only make the caller wait twice.
+		if e.Retryable != module.True || !c.elsewhere(a.req, tried) {
 			return 0, false
 		}
 	case !e.Unexecuted:

@@ -169,20 +169,38 @@ func (m *mesh) waitHosts(c *bus.Client, id string, n int) {
 	m.t.Fatalf("the catalogue never showed %d hosts of %s", n, id)
 }
 
-// The one host of an idempotent module dies: the caller learns that trying again
-// is safe.
-func TestLostOnlyHostOfAnIdempotentModuleIsRetryable(t *testing.T) {
-	onFaulty(t, func(f *faulty) {
-		started, ended := make(chan string, 1), make(chan error, 1)
-		_, owner := f.host("n1", newStubHost().add("mod.x", module.Annotations{Idempotent: true}, untilDone(started, ended)))
-		c, _ := f.caller("mod.x")
-		done := invoke(f.t.Context(), c, &contextwire.Request{ModuleID: "mod.x"})
-		<-started
-		owner.kill()
-		if e := module.AsError((<-done).err); e == nil || e.Retryable != module.True {
-			f.t.Errorf("ended with %+v, want a retryable error", e)
-		}
-	})
+// The one host of an idempotent module is lost: the caller learns at once, and
+// that trying again is safe. The queue group of a frozen host still takes calls;
+// another attempt there would double the wait and then say that nothing ran.
+func TestLostOnlyHostOfAnIdempotentModule(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		how   func(*party)
+		limit time.Duration
+	}{
+		{"killed", (*party).kill, 1500 * time.Millisecond},
+		{"frozen", (*party).freeze, 3 * time.Second},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			onFaulty(t, func(f *faulty) {
+				started, ended := make(chan string, 1), make(chan error, 1)
+				_, owner := f.host("n1", newStubHost().add("mod.x", module.Annotations{Idempotent: true}, untilDone(started, ended)))
+				c, _ := f.caller("mod.x")
+				done := invoke(f.t.Context(), c, &contextwire.Request{ModuleID: "mod.x"})
+				<-started
+				lost := time.Now()
+				tt.how(owner)
+				end := <-done
+				e := wantCode(f.t, end.err, module.CodeBusNodeLost)
+				if e.Retryable != module.True || e.Unexecuted || e.Details["node"] != "n1" {
+					f.t.Errorf("retryable %v, unexecuted %v, details %v", e.Retryable, e.Unexecuted, e.Details)
+				}
+				if took := end.at.Sub(lost); took > tt.limit {
+					f.t.Errorf("noticed after %v, want within %v", took, tt.limit)
+				}
+			})
+		})
+	}
 }
 
 // A node that comes back under its name is another process: it neither answers
