@@ -21,8 +21,8 @@ func (r *reviewer) RequestApproval(_ context.Context, q *approval.Request) (*app
 	return r.answer, nil
 }
 
-func (r *reviewer) CheckApproval(_ context.Context, _ string, q *approval.Request) (*approval.Result, error) {
-	return r.RequestApproval(nil, q)
+func (r *reviewer) CheckApproval(ctx context.Context, _ string, q *approval.Request) (*approval.Result, error) {
+	return r.RequestApproval(ctx, q)
 }
 
 func driveApprovalGate(c *kase) {

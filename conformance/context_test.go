@@ -40,7 +40,7 @@ func contextOptions(c *kase, in *node) module.ContextOptions {
 		o.CancelToken = cancel.NewToken()
 	}
 	if in.has("global_deadline") {
-		o.GlobalDeadline = seconds(in.at("global_deadline").raw())
+		o.GlobalDeadline = in.at("global_deadline").seconds()
 	}
 	if n := in.opt("trace_parent"); !n.null() {
 		o.TraceParent = &module.TraceParent{TraceID: n.at("trace_id").str(), ParentID: n.at("parent_id").str(), Flags: n.at("trace_flags").str()}
@@ -52,13 +52,17 @@ func contextOptions(c *kase, in *node) module.ContextOptions {
 	return o
 }
 
-func seconds(v any) time.Time {
-	switch x := v.(type) {
+// seconds is a time in Unix seconds, zero for null.
+func (n *node) seconds() time.Time {
+	switch x := n.raw().(type) {
+	case nil:
+		return time.Time{}
 	case float64:
 		return time.UnixMicro(int64(x * 1e6))
 	case int64:
 		return time.Unix(x, 0)
 	}
+	n.r.Fatalf("driver: %s is no time", n.path)
 	return time.Time{}
 }
 
@@ -82,8 +86,11 @@ func driveContextCreate(c *kase) {
 		}
 		six := []string{"Identity", "TraceParent", "CancelToken", "Data", "Services", "GlobalDeadline"}
 		equal(c, "inputs", six, names)
-		want.opt("executor_is_not_a_parameter").raw()
-		want.opt("caller_id_is_not_a_parameter").raw()
+		for _, key := range []string{"executor_is_not_a_parameter", "caller_id_is_not_a_parameter"} {
+			if want.has(key) {
+				want.at(key).must(true)
+			}
+		}
 		if want.has("caller_id_after_create") && module.NewContext(module.ContextOptions{}).CallerID() != want.at("caller_id_after_create").text() {
 			c.Errorf("a new context has a caller")
 		}
@@ -205,8 +212,11 @@ func driveContextCreate(c *kase) {
 				c.Errorf("crosses: %q", body)
 			}
 		}
-		want.opt("no_in_context_token_rides_across_processes").raw()
-		want.opt("no_remote_deadline_rides_via_global_deadline_field").raw()
+		for _, key := range []string{"no_in_context_token_rides_across_processes", "no_remote_deadline_rides_via_global_deadline_field"} {
+			if want.has(key) {
+				want.at(key).must(true)
+			}
+		}
 	default:
 		o := contextOptions(c, in)
 		mc := module.NewContext(o)
@@ -261,7 +271,7 @@ func judgeContext(c *kase, want *node, mc *module.Context, o module.ContextOptio
 		case "services":
 			null(n, mc.Services() == nil)
 		case "global_deadline":
-			if want := seconds(n.raw()); !mc.GlobalDeadline().Equal(want) {
+			if want := n.seconds(); !mc.GlobalDeadline().Equal(want) {
 				c.Errorf("deadline %v, want %v", mc.GlobalDeadline(), want)
 			}
 		case "caller_id":

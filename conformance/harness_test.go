@@ -10,6 +10,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
@@ -232,7 +233,8 @@ func (r *run) guard(f func()) {
 	defer func() {
 		if v := recover(); v != nil {
 			if _, ok := v.(stop); !ok {
-				panic(v)
+				r.Errorf("panic: %v\n%s", v, debug.Stack())
+				r.broken = true
 			}
 		}
 	}()

@@ -131,7 +131,10 @@ func driveSectionWiring(c *kase) {
 		c.Errorf("the warning names %v", warned[0].attrs)
 	}
 	if n := want.opt("configured_step"); !n.null() {
-		step, _ := x.Strategy().Step(n.at("name").str())
+		step, ok := x.Strategy().Step(n.at("name").str())
+		if !ok {
+			c.Fatalf("the step is gone")
+		}
 		if field := n.at("field").str(); field != "ignore_errors" {
 			c.Fatalf("driver: unknown field %s", field)
 		}

@@ -46,6 +46,16 @@ func (b both) Execute(ctx context.Context, in map[string]any) (map[string]any, e
 	return b.preflighted.Execute(ctx, in)
 }
 
+// knownCheck keeps a misspelt name from passing as absent.
+func knownCheck(c *kase, name string) {
+	switch name {
+	case "module_id", "executor_binding", "context", "call_chain", "module_lookup", "acl", "approval", "schema",
+		"module_preflight", "module_preview":
+	default:
+		c.Fatalf("driver: unknown check %s", name)
+	}
+}
+
 func driveReporting(c *kase) { drivePreflight(c, false) }
 
 func driveDisclosure(c *kase) { drivePreflight(c, true) }
@@ -120,6 +130,7 @@ func drivePreflight(c *kase, full bool) {
 			}
 		case "checks_absent":
 			for _, name := range n.strs() {
+				knownCheck(c, name)
 				if slices.Contains(names, name) {
 					c.Errorf("check %s is there", name)
 				}
@@ -134,6 +145,7 @@ func drivePreflight(c *kase, full bool) {
 			}
 		case "optional_passed_checks":
 			for _, name := range n.strs() {
+				knownCheck(c, name)
 				check, ok := passed[name]
 				if slices.Contains(names, name) && (!ok || len(check.Warnings) > 0) {
 					c.Errorf("check %s: %+v", name, check)

@@ -3,14 +3,13 @@
 package conformance_test
 
 import (
+	"context"
 	"encoding/json"
 	"maps"
 	"reflect"
 	"slices"
 	"strings"
 	"time"
-
-	"context"
 
 	"github.com/google/go-cmp/cmp"
 
