@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/apbus/apbus/cancel"
+	"github.com/apbus/apbus/contextwire"
 	"github.com/apbus/apbus/module"
 )
 
@@ -50,4 +51,53 @@ func TestCancelledCallerStopsTheModule(t *testing.T) {
 			t.Errorf("the module was cancelled for %q, want %q", got, cancel.Caller)
 		}
 	})
+}
+
+// A trace that was asked for comes with the end, also with a failed one.
+func TestTraceComesWithTheEnd(t *testing.T) {
+	onMesh(t, func(m *mesh) {
+		traced := tracingHost{newStubHost().
+			add("mod.ok", module.Annotations{}, echo).
+			add("mod.bad", module.Annotations{}, func(context.Context, *contextwire.Request) (map[string]any, error) {
+				return nil, module.Errorf(module.CodeModuleExecuteError, "broken")
+			})}
+		m.node("n1", traced)
+		c := m.client()
+		m.wait(c, "mod.ok", "mod.bad")
+		for _, tt := range []struct {
+			id    string
+			trace bool
+			code  module.Code
+		}{
+			{"mod.ok", true, ""}, {"mod.ok", false, ""},
+			{"mod.bad", true, module.CodeModuleExecuteError}, {"mod.bad", false, module.CodeModuleExecuteError},
+		} {
+			reply, err := c.Invoke(m.t.Context(), &contextwire.Request{ModuleID: tt.id, Trace: tt.trace})
+			if got := module.CodeOf(err); got != tt.code {
+				m.t.Errorf("%s: code = %q, want %q", tt.id, got, tt.code)
+			}
+			var got any
+			if reply != nil {
+				got = reply.Trace["module_id"]
+			}
+			if want := map[bool]any{true: tt.id}[tt.trace]; got != want {
+				m.t.Errorf("%s with trace %v: traced module = %v, want %v", tt.id, tt.trace, got, want)
+			}
+		}
+	})
+}
+
+// tracingHost answers with a trace where one is asked for, as the executor does.
+type tracingHost struct{ *stubHost }
+
+func (h tracingHost) Invoke(ctx context.Context, req *contextwire.Request) (*contextwire.Reply, error) {
+	reply, err := h.stubHost.Invoke(ctx, req)
+	if !req.Trace {
+		return reply, err
+	}
+	if reply == nil {
+		reply = &contextwire.Reply{}
+	}
+	reply.Trace = map[string]any{"module_id": req.ModuleID}
+	return reply, err
 }

@@ -58,6 +58,8 @@ type outgoing struct {
 	req contextwire.Request // the attempts write into it
 	// first is the attempt that nearly always is the only one.
 	first attempt
+	// trace is that of the attempt that ended last; only its attempts write it.
+	trace map[string]any
 	// stopped is closed by stop, after cause was set.
 	stopped chan struct{}
 	once    sync.Once
@@ -256,13 +258,16 @@ func override(parent *module.Context, o module.CallOptions) *module.Context {
 
 // Invoke sends one call and waits for its end. A missing call ID is minted, a
 // missing Context made. Every error is a *module.Error; those the owner sent
-// are marked Remote.
+// are marked Remote. With req.Trace the reply holds the pipeline's trace; then,
+// and only then, a failed call may have a reply beside its error.
 func (c *Client) Invoke(ctx context.Context, req *contextwire.Request) (*contextwire.Reply, error) {
 	body, final, err := c.exchange(ctx, kindCall, req)
-	if err != nil {
+	if err != nil && final.trace == nil {
 		return nil, err
 	}
-	return &contextwire.Reply{Output: body, Node: final.node, Boot: final.boot, Attempt: final.attempt}, nil
+	return &contextwire.Reply{
+		Output: body, Node: final.node, Boot: final.boot, Attempt: final.attempt, Trace: final.trace,
+	}, err
 }
 
 // Check validates a call on its owner without running it.

@@ -59,7 +59,7 @@ func (a *attempt) deliver(m *nats.Msg) {
 			return
 		default:
 		}
-		if !endsCall(m) {
+		if !mustArrive(m) {
 			return
 		}
 		select {
@@ -69,10 +69,11 @@ func (a *attempt) deliver(m *nats.Msg) {
 	}
 }
 
-// endsCall reports whether m is the last message of a call.
-func endsCall(m *nats.Msg) bool {
+// mustArrive reports whether m is the last message of a call, or the trace that
+// comes before it.
+func mustArrive(m *nats.Msg) bool {
 	kind := contextwire.FrameKind(contextwire.Header(m.Header).Get(contextwire.HeaderFrame))
-	return kind.Terminal() || isNoResponders(m)
+	return kind.Terminal() || kind == contextwire.FrameTrace || isNoResponders(m)
 }
 
 // fail ends the attempt because its owner is gone.
@@ -264,6 +265,8 @@ func (a *attempt) frame(m *nats.Msg) (body map[string]any, ended bool, err error
 		if a.req.Progress != nil && f.Progress != nil {
 			a.req.Progress(*f.Progress)
 		}
+	case contextwire.FrameTrace:
+		a.out.trace = f.Body
 	case contextwire.FrameResult:
 		if f.BodyRef != nil {
 			return nil, true, module.Errorf(module.CodeBusBadMessage, "the result lies in an object store this client does not read")

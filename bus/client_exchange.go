@@ -25,6 +25,7 @@ const (
 type final struct {
 	proc
 	attempt int
+	trace   map[string]any // when it was asked for
 }
 
 // exchange runs a call or check over as many attempts as are allowed and
@@ -67,7 +68,7 @@ func (c *Client) exchange(ctx context.Context, kind string, r *contextwire.Reque
 		a.client, a.out, a.kind, a.target, a.req, a.deadline = c, out, kind, t, req, deadline
 		body, by, err := a.run(ctx)
 		if err == nil {
-			return body, final{by, n}, nil
+			return body, final{by, n, out.trace}, nil
 		}
 		e := module.Propagate(err, req.ModuleID, req.Context)
 		tried[n-1] = by
@@ -79,10 +80,10 @@ func (c *Client) exchange(ctx context.Context, kind string, r *contextwire.Reque
 			e = lost // an attempt before this one may have run
 		}
 		if !again {
-			return nil, final{by, n}, e
+			return nil, final{by, n, out.trace}, e
 		}
 		if cause := out.pause(ctx, wait); cause != nil {
-			return nil, final{by, n}, c.cancelled(cause, req)
+			return nil, final{proc: by, attempt: n}, c.cancelled(cause, req)
 		}
 	}
 }

@@ -292,6 +292,9 @@ func (r *running) execute() (map[string]any, *module.Error) {
 	}
 	req.Progress = r.reply.progress
 	reply, err := r.node.host.Invoke(r.ctx, req)
+	if req.Trace && reply != nil && reply.Trace != nil {
+		r.reply.interim(&contextwire.Frame{Kind: contextwire.FrameTrace, Body: reply.Trace})
+	}
 	if err != nil {
 		e := module.Propagate(err, r.head.ModuleID, req.Context)
 		if e.Remote && e.Unexecuted {

@@ -54,8 +54,11 @@ func (p *replier) progress(r module.ProgressReport) {
 // interim sends a frame unless the call is over.
 func (p *replier) interim(f *contextwire.Frame) {
 	m, err := p.encode(f)
+	if err == nil {
+		err = fits(m, p.node.conns.Calls.MaxPayload())
+	}
 	if err != nil {
-		p.node.calm.warn("cannot encode a frame", "call_id", p.call, "cause", err)
+		p.node.calm.warn("cannot send a frame", "call_id", p.call, "cause", err)
 		return
 	}
 	p.mu.Lock()

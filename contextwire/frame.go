@@ -13,10 +13,13 @@ type FrameKind string
 const (
 	FrameAccept   FrameKind = "accept"
 	FrameProgress FrameKind = "progress"
-	FrameData     FrameKind = "data"
-	FrameEnd      FrameKind = "end"
-	FrameResult   FrameKind = "result"
-	FrameError    FrameKind = "error"
+	// FrameTrace comes right before the terminal frame of a call that asked for
+	// its trace; a reader that does not know it ignores it.
+	FrameTrace  FrameKind = "trace"
+	FrameData   FrameKind = "data"
+	FrameEnd    FrameKind = "end"
+	FrameResult FrameKind = "result"
+	FrameError  FrameKind = "error"
 )
 
 // Terminal reports whether a frame of this kind is the last of its call.
@@ -28,7 +31,7 @@ func (k FrameKind) Terminal() bool {
 // another kind is to be ignored.
 func (k FrameKind) Known() bool {
 	switch k {
-	case FrameAccept, FrameProgress, FrameData, FrameEnd, FrameResult, FrameError:
+	case FrameAccept, FrameProgress, FrameTrace, FrameData, FrameEnd, FrameResult, FrameError:
 		return true
 	}
 	return false
@@ -52,7 +55,7 @@ type Frame struct {
 	// Grace is how long the owner lets a module clean up after its time is over,
 	// in an accept frame; 0 when it does not say.
 	Grace time.Duration
-	// Body is the map of data, end and result frames, never nil after decoding
+	// Body is the map of trace, data, end and result frames, never nil after decoding
 	// unless BodyRef is set.
 	Body map[string]any
 	// Progress is the body of a progress frame.

@@ -47,7 +47,7 @@ func EncodeFrame(f *Frame, ct ContentType) (Header, []byte, error) {
 	case FrameEnd:
 		h.put(HeaderSeq, strconv.FormatUint(f.Seq, 10))
 		body, err = Encode(ct, f.Body)
-	case FrameResult:
+	case FrameResult, FrameTrace:
 		body, err = Encode(ct, f.Body)
 	case FrameError:
 		if f.RetryAfter > 0 {
@@ -107,7 +107,7 @@ func (f *Frame) ofClient() bool { return f.Kind == FrameResult && f.CallID == ""
 // errors also answer control messages, and errors a request whose call ID could
 // not be read.
 func (k FrameKind) needsCall() bool {
-	return k == FrameAccept || k == FrameProgress || k == FrameEnd
+	return k == FrameAccept || k == FrameProgress || k == FrameTrace || k == FrameEnd
 }
 
 func validBoot(s string) bool { return len(s) <= 64 && isToken(s) }

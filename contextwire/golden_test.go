@@ -390,6 +390,7 @@ func frameVectors() []vector {
 		frameVector("frame-accept", "a unary call that takes longer than 20 ms", node(contextwire.Frame{Kind: contextwire.FrameAccept, Grace: 5 * time.Second})),
 		frameVector("frame-accept-stream", "a stream begins and says where grants go", node(contextwire.Frame{Kind: contextwire.FrameAccept, CreditTo: "_INBOX.abc.credit"})),
 		frameVector("frame-progress", "half done", node(contextwire.Frame{Kind: contextwire.FrameProgress, Progress: &module.ProgressReport{Done: 5, Total: 10, Note: "half"}})),
+		frameVector("frame-trace", "the trace of a call, before its result", node(contextwire.Frame{Kind: contextwire.FrameTrace, Body: map[string]any{"module_id": "math.add", "success": true}})),
 		frameVector("frame-data", "the fourth chunk of a stream", contextwire.Frame{Kind: contextwire.FrameData, Seq: 3, Body: map[string]any{"index": int64(3), "word": "be"}}),
 		frameVector("frame-end", "a stream of 17 chunks is complete", node(contextwire.Frame{Kind: contextwire.FrameEnd, Seq: 17, Body: map[string]any{"count": int64(17)}})),
 		frameVector("frame-result", "a unary call succeeded", node(contextwire.Frame{Kind: contextwire.FrameResult, Body: map[string]any{"sum": 3.0}})),
