@@ -106,6 +106,19 @@ func TestFile(t *testing.T) {
 			}
 		})
 	}
+	t.Run("truncates once", func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "events.log")
+		f := events.File(path, events.FileOptions{Truncate: true})
+		for range 2 {
+			if err := f.OnEvent(t.Context(), sampleEvent()); err != nil {
+				t.Fatal(err)
+			}
+			if err := f.(io.Closer).Close(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		equal(t, "file", read(t, path), sampleJSON+"\n"+sampleJSON+"\n")
+	})
 	t.Run("cannot be opened", func(t *testing.T) {
 		f := events.File(filepath.Join(t.TempDir(), "no", "such"), events.FileOptions{})
 		if err := f.OnEvent(t.Context(), sampleEvent()); !errors.Is(err, os.ErrNotExist) {

@@ -107,7 +107,9 @@ func TestUnsubscribe(t *testing.T) {
 		in := &inbox{}
 		var self *events.Subscription
 		in.fail = func(int, module.Event) error { self.Unsubscribe(); return nil }
-		self = subscribe(t, e, in, events.SubscribeOptions{})
+		self = subscribe(t, e, in, events.SubscribeOptions{OnFailure: func(ev module.Event, err error, _ int) {
+			t.Errorf("event %s nobody wants any more is a failure: %v", ev.Type, err)
+		}})
 		emit(e, "1", "2", "3")
 		<-self.Done()
 		e.Flush(0)
@@ -145,7 +147,10 @@ func TestOverflow(t *testing.T) {
 			t.Errorf("dead letters %v", got)
 		}
 		close(release)
-		e.Flush(0)
+		start := time.Now()
+		if e.Flush(0); time.Since(start) != 0 {
+			t.Errorf("a flush waits %v for events that were lost", time.Since(start))
+		}
 		equal(t, "slow", slow.types(), []string{"0", "1", "2"})
 		if log.count("event not delivered") != 2 {
 			t.Error("the log does not say so")

@@ -84,8 +84,7 @@ func (c *circuit) settle(p pass, v verdict, cfg *BreakerConfig) (change CircuitS
 	switch {
 	case p.probe && v == verdictSuccess:
 		c.turn(CircuitClosed)
-		clear(c.window)
-		c.next, c.samples, c.failures = 0, 0, 0
+		c.next, c.samples, c.failures = 0, 0, 0 // what is left in the ring is overwritten before it is read
 		return CircuitClosed, rate
 	case p.probe, c.samples >= cfg.MinSamples && rate >= cfg.OpenThreshold:
 		c.turn(CircuitOpen)

@@ -165,19 +165,27 @@ func TestBreakerOneProbe(t *testing.T) {
 // A call that began before the circuit opened says nothing about it afterwards.
 func TestBreakerLateVerdict(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBreaker(middleware.BreakerConfig{MinSamples: 1})
+		b := newBreaker(middleware.BreakerConfig{MinSamples: 2})
 		c := chain(t, b)
 		release := make(chan struct{})
 		var wg sync.WaitGroup
 		wg.Go(func() {
-			drive(t.Context(), c, callOf("a.b", ""), func(context.Context, int) *module.Error { <-release; return nil })
+			drive(t.Context(), c, callOf("a.b", ""), func(context.Context, int) *module.Error {
+				<-release
+				return module.Errorf(module.CodeModuleExecuteError, "no")
+			})
 		})
 		synctest.Wait()
-		drive(t.Context(), c, callOf("a.b", ""), failing(module.CodeModuleExecuteError))
+		bad := failing(module.CodeModuleExecuteError)
+		drive(t.Context(), c, callOf("a.b", ""), bad)
+		drive(t.Context(), c, callOf("a.b", ""), bad)
+		time.Sleep(30 * time.Second)
+		drive(t.Context(), c, callOf("a.b", ""), working) // closes it
 		close(release)
 		wg.Wait()
-		if got := b.State("a.b", ""); got != middleware.CircuitOpen {
-			t.Errorf("%s after an old success", got)
+		drive(t.Context(), c, callOf("a.b", ""), bad)
+		if got := b.State("a.b", ""); got != middleware.CircuitClosed {
+			t.Errorf("%s: an old failure counted", got)
 		}
 	})
 }

@@ -100,8 +100,8 @@ func TestUsageModule(t *testing.T) {
 		if cut.Calls != 1 || cut.P99 != 1000 || cut.Trend != "declining" || cut.UniqueCallers != 1 || cut.Hourly[23].Calls != 1 {
 			t.Errorf("20 minutes: %+v", cut)
 		}
-		if edge := u.Module("a.b", 25*time.Minute); edge.Calls != 101 {
-			t.Errorf("the window's edge belongs to it: %d", edge.Calls)
+		if edge := u.Module("a.b", 25*time.Minute); edge.Calls != 101 || edge.Trend != "new" {
+			t.Errorf("the window's edge belongs to it alone: %d calls, %s", edge.Calls, edge.Trend)
 		}
 		if none := u.Module("a.none", time.Hour); none.Calls != 0 || len(none.Hourly) != 24 || none.Trend != "stable" {
 			t.Errorf("a module without calls: %+v", none)
