@@ -45,9 +45,9 @@ func (r *callRef) secrets() []string {
 	if r.entry == nil {
 		return nil
 	}
-	list := r.x.redactor.Values(r.entry.Input, r.raw)
+	list := r.x.redactor.Values(r.entry.Marks(r.raw), r.raw)
 	if !sameMap(r.inputs, r.raw) {
-		for _, secret := range r.x.redactor.Values(r.entry.Input, r.inputs) {
+		for _, secret := range r.x.redactor.Values(r.entry.Marks(r.inputs), r.inputs) {
 			if !slices.Contains(list, secret) {
 				list = append(list, secret)
 			}

@@ -53,5 +53,5 @@ func (p *Pipeline) missing(err error) error {
 
 // showInputs installs the redacted view of the inputs; it is made when read.
 func (p *Pipeline) showInputs() {
-	p.mctx.ShowInputs(p.x.redactor, p.entry.Input, p.inputs)
+	p.mctx.ShowInputs(p.x.redactor, p.entry.Marks(p.inputs), p.inputs)
 }

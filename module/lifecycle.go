@@ -20,3 +20,13 @@ type Resumer interface {
 // Describer is a module that explains itself in words, for people and models,
 // in place of the text made from its descriptor.
 type Describer interface{ Describe() string }
+
+// Discreet is a module that cannot mark its secrets in its schema, because what
+// is one depends on the other inputs: the value of a setting does on its key.
+// SensitiveInputs names the inputs of this call that are masked besides those
+// that the schema marks. It is called with inputs that were not validated, for
+// calls that are looked at or that fail, from any goroutine; it must not modify
+// them. A panic in it masks every input.
+type Discreet interface {
+	SensitiveInputs(inputs map[string]any) []string
+}

@@ -61,7 +61,10 @@ func run(ctx context.Context, spec settings.Spec) error {
 		return fmt.Errorf("start the client: %w", err)
 	}
 	defer client.Close()
-	seen, watching := observe(cfg)
+	seen, watching, err := observe(cfg, emit)
+	if err != nil {
+		return fmt.Errorf("watch the calls: %w", err)
+	}
 	x, err := newExecutor(reg, client, rules, log, append(watching, executor.WithEvents(emit))...)
 	if err != nil {
 		return fmt.Errorf("make the executor: %w", err)

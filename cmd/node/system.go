@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"log/slog"
+	"strings"
 
 	"github.com/apbus/apbus/executor"
 	"github.com/apbus/apbus/executor/middleware"
@@ -19,17 +20,21 @@ type observation struct {
 
 // observe watches calls where the system modules are wanted; nil and no options
 // otherwise.
-func observe(cfg *config) (*observation, []executor.Option) {
+func observe(cfg *config, emit func(module.Event)) (*observation, []executor.Option, error) {
 	if !cfg.wantsSystem() {
-		return nil, nil
+		return nil, nil, nil
+	}
+	notify, err := middleware.NewPlatformNotify(middleware.NotifyConfig{Emit: emit})
+	if err != nil {
+		return nil, nil, err
 	}
 	o := &observation{
 		usage:  middleware.NewUsageCollector(middleware.UsageConfig{}),
 		errors: middleware.NewErrorHistory(middleware.HistoryConfig{}),
 	}
 	return o, []executor.Option{
-		executor.WithMiddleware(middleware.NewUsage(o.usage), middleware.NewRecordErrors(o.errors)),
-	}
+		executor.WithMiddleware(middleware.NewUsage(o.usage), middleware.NewRecordErrors(o.errors), notify),
+	}, nil
 }
 
 // registerSystem registers the system modules that the flags ask for.
@@ -65,11 +70,16 @@ func warnUnprotected(x *executor.Executor, log *slog.Logger) {
 	}
 }
 
-// logEvents writes events to the log. What matters is logged where it happens; so
-// this is for looking closely.
+// logEvents writes events to the log: those about health, which nobody else
+// mentions, as warnings, all others for looking closely, since what they tell is
+// logged where it happens.
 func logEvents(log *slog.Logger) func(module.Event) {
 	return func(e module.Event) {
-		log.LogAttrs(context.Background(), slog.LevelDebug, "event", slog.String("event", e.Type),
+		level := slog.LevelDebug
+		if strings.HasPrefix(e.Type, "apcore.health.") {
+			level = slog.LevelWarn
+		}
+		log.LogAttrs(context.Background(), level, "event", slog.String("event", e.Type),
 			slog.String("module_id", e.ModuleID), slog.String("severity", e.Severity), slog.Any("data", e.Data))
 	}
 }

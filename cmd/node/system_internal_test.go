@@ -15,7 +15,7 @@ import (
 func TestSystemModulesOverTheBus(t *testing.T) {
 	url, client := startBus(t)
 	startNode(t, "--nats", url, "--id", "n1", "--examples=math", "--sys-modules")
-	startNode(t, "--nats", url, "--id", "n2", "--examples=demo", "--sys-control", "--overrides", filepath.Join(t.TempDir(), "o.yaml"))
+	n2 := startNode(t, "--nats", url, "--id", "n2", "--examples=demo", "--sys-control", "--overrides", filepath.Join(t.TempDir(), "o.yaml"))
 	waitModules(t, client, "math.add", "demo.fail", "system.health.summary", "system.control.toggle_feature")
 
 	ids := []string{"system.health.summary", "system.manifest.full", "system.usage.module", "system.control.update_config"}
@@ -53,6 +53,13 @@ func TestSystemModulesOverTheBus(t *testing.T) {
 	}
 	if len(seen) != 2 {
 		t.Errorf("only one node answers: %v", seen)
+	}
+
+	if _, err := client.Call(t.Context(), "demo.fail", nil); err == nil {
+		t.Error("demo.fail did not fail")
+	}
+	if !strings.Contains(n2.log.String(), "apcore.health.error_threshold_exceeded") {
+		t.Errorf("nobody heard of a module that always fails\n%s", n2.log)
 	}
 
 	_, err := client.Call(t.Context(), "system.control.toggle_feature",

@@ -192,3 +192,22 @@ func TestEphemeralWithoutApprovalWarns(t *testing.T) {
 		t.Errorf("no warning: %s", &log)
 	}
 }
+
+func TestListUnitesTags(t *testing.T) {
+	r := registry.New(quiet())
+	a, b := named("a"), named("b")
+	a.desc.Tags, a.desc.Metadata = []string{"x"}, map[string]any{"tags": []any{"y"}}
+	b.desc.Tags = []string{"x"}
+	for _, m := range []*mod{a, b} {
+		if err := r.Register(m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, tt := range []struct{ tags, want []string }{
+		{nil, []string{"a", "b"}}, {[]string{"x"}, []string{"a", "b"}}, {[]string{"y"}, []string{"a"}}, {[]string{"x", "y"}, []string{"a"}}, {[]string{"z"}, []string{}},
+	} {
+		if d := cmp.Diff(tt.want, r.List(registry.Filter{Tags: tt.tags})); d != "" {
+			t.Errorf("%v: %s", tt.tags, d)
+		}
+	}
+}

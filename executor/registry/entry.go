@@ -29,6 +29,7 @@ type Entry struct {
 
 	declared Declaration
 	internal bool
+	discreet module.Discreet // the module itself where it is one, else nil
 
 	// refs counts calls that hold the entry; closing takes closed off it, so that
 	// one number says both.

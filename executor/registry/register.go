@@ -120,6 +120,7 @@ func (r *Registry) prepare(m module.Module, d Declaration, internal bool) (*Entr
 	e.Previewer, _ = m.(module.Previewer)
 	e.Preflighter, _ = m.(module.Preflighter)
 	e.Streamer, _ = m.(module.Streamer)
+	e.discreet, _ = m.(module.Discreet)
 	if r.validate != nil {
 		if err := r.validate(m); err != nil {
 			return nil, module.Errorf(module.CodeInvalidInput, "module %s was refused: %w", desc.ID, err)

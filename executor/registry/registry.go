@@ -113,7 +113,7 @@ func NotFound(id string) *module.Error {
 // Filter selects modules for [Registry.List]. The zero value lists every
 // discoverable module.
 type Filter struct {
-	// Tags must all be among the module's tags.
+	// Tags must all be among the module's tags, those of its metadata included.
 	Tags []string
 	// Prefix is a plain prefix of the ID.
 	Prefix string
@@ -126,7 +126,8 @@ func (r *Registry) List(f Filter) []string {
 	ids := []string{}
 	r.visible.Range(func(_, v any) bool {
 		d := v.(*Entry).Descriptor
-		hasTag := func(tag string) bool { return slices.Contains(d.Tags, tag) }
+		declared, _ := d.Metadata["tags"].([]any)
+		hasTag := func(tag string) bool { return slices.Contains(d.Tags, tag) || slices.Contains(declared, any(tag)) }
 		missing := slices.ContainsFunc(f.Tags, func(tag string) bool { return !hasTag(tag) })
 		if strings.HasPrefix(d.ID, f.Prefix) && (f.Hidden || !d.Annotations.Hidden) && !missing {
 			ids = append(ids, d.ID)

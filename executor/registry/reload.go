@@ -107,7 +107,7 @@ func (r *Registry) restore(ctx context.Context, old *Entry, state map[string]any
 	back := &Entry{
 		Module: old.Module, Descriptor: old.Descriptor, Input: old.Input, Output: old.Output,
 		Previewer: old.Previewer, Preflighter: old.Preflighter, Streamer: old.Streamer,
-		Source: old.Source, declared: old.declared, internal: old.internal, idle: make(chan struct{}),
+		Source: old.Source, declared: old.declared, internal: old.internal, discreet: old.discreet, idle: make(chan struct{}),
 	}
 	if err := r.load(ctx, back); err != nil {
 		r.unreserve(id)

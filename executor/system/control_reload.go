@@ -36,7 +36,26 @@ func (m *Modules) reloadModule() module.Module {
 			},
 			"reason": reasonInput(),
 		}, "module_id", "path_filter", "reload_dependents"),
-		map[string]any{"type": "object", "oneOf": []any{single, bulk}}, m.runReload)
+		map[string]any{"type": "object", "oneOf": []any{single, bulk}}, m.runReload,
+		module.WithPreview(m.previewReload))
+}
+
+// previewReload names every module that a filter reaches.
+func (m *Modules) previewReload(_ context.Context, in reloadIn) (*module.PreviewResult, error) {
+	ids := []string{orElse(in.ModuleID, "")}
+	if filter := orElse(in.PathFilter, ""); filter != "" {
+		ids = m.matching(filter)
+	}
+	p := &module.PreviewResult{}
+	for _, id := range ids {
+		if e, ok := m.reg.Get(id); ok {
+			p.Changes = append(p.Changes, module.Change{
+				Action: "update", Target: id, Summary: "Replace the module " + id + " of this node by a new one",
+				Before: module.Optional{Value: e.Descriptor.EffectiveVersion(), Set: true},
+			})
+		}
+	}
+	return p, nil
 }
 
 func (m *Modules) runReload(ctx context.Context, in reloadIn) (map[string]any, error) {

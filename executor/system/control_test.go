@@ -188,7 +188,22 @@ func TestSensitiveSettings(t *testing.T) {
 			}
 		})
 	}
+	// A section shows what in it is no secret.
 	b := newBench(t, system.Options{Groups: allGroups()})
+	var out obj
+	for range 2 {
+		out = b.call(t, "system.control.update_config", obj{"key": "db", "value": obj{
+			"host": "h", "pool": []any{obj{"sort_key": value, "size": 3}}, "password": obj{"current": value}, "token": nil,
+		}, "reason": "r"})
+	}
+	section := obj{"host": "h", "pool": []any{obj{"sort_key": "***REDACTED***", "size": int64(3)}}, "password": "***REDACTED***", "token": nil}
+	if d := cmp.Diff([]any{section, section}, []any{out["old_value"], out["new_value"]}); d != "" {
+		t.Error(d)
+	}
+	if told := fmt.Sprint(b.events, b.entries(t, system.AuditQuery{}), b.log); strings.Contains(told, value) {
+		t.Errorf("a secret of a section is shown: %s", told)
+	}
+	b = newBench(t, system.Options{Groups: allGroups()})
 	_, err := b.Call(t.Context(), "system.control.update_config", obj{"key": "executor.max_call_depth", "value": value, "reason": "r"})
 	e := module.AsError(err)
 	if e == nil || strings.Contains(fmt.Sprint(e, e.CauseText(), e.Details, b.log), value) {
@@ -411,5 +426,81 @@ func TestBrokenStoresDoNotUndoAChange(t *testing.T) {
 		if !strings.Contains(j.String(), text) {
 			t.Errorf("the log does not say %q", text)
 		}
+	}
+}
+
+// A reviewer sees what a change would do, and nothing happens.
+func TestControlPreviews(t *testing.T) {
+	b := newBench(t, system.Options{Groups: allGroups()})
+	versioned(t, b, "shop.a", nil, obj{"module_id": "shop.b"})
+	versioned(t, b, "shop.b", nil)
+	set := func(v any) module.Optional { return module.Optional{Value: v, Set: true} }
+	if _, err := b.sys.Settings().Set("db.password", "hunter2"); err != nil {
+		t.Fatal(err)
+	}
+	reload := func(id string) module.Change {
+		return module.Change{Action: "update", Target: id, Summary: "Replace the module " + id + " of this node by a new one", Before: set("1.0.0")}
+	}
+	const update = "system.control.update_config"
+	for _, tt := range []struct {
+		name, id string
+		in       obj
+		want     []module.Change
+	}{
+		{"setting", update, obj{"key": "executor.max_call_depth", "value": 64, "reason": "r"}, []module.Change{{
+			Action: "update", Target: "executor.max_call_depth", Summary: "Change the setting executor.max_call_depth of this node", Before: set(int64(32)), After: set(int64(64)),
+		}}},
+		{"long number", update, obj{"key": "executor.default_timeout", "value": 60000, "reason": "r"}, []module.Change{{
+			Action: "update", Target: "executor.default_timeout", Summary: "Change the setting executor.default_timeout of this node", Before: set(int64(30000)), After: set(int64(60000)),
+		}}},
+		{"text", update, obj{"key": "schema.strategy", "value": "native_first", "reason": "r"}, []module.Change{{
+			Action: "update", Target: "schema.strategy", Summary: "Change the setting schema.strategy of this node", Before: set("yaml_first"), After: set("native_first"),
+		}}},
+		{"new setting", update, obj{"key": "app.x", "value": true, "reason": "r"}, []module.Change{{
+			Action: "update", Target: "app.x", Summary: "Change the setting app.x of this node", After: set(true),
+		}}},
+		{"secret", update, obj{"key": "db.password", "value": "hunter3", "reason": "r"}, []module.Change{{
+			Action: "update", Target: "db.password", Summary: "Change the setting db.password of this node", Before: set("***REDACTED***"), After: set("***REDACTED***"),
+		}}},
+		{"switch", "system.control.toggle_feature", obj{"module_id": "shop.a", "enabled": false, "reason": "r"}, []module.Change{{
+			Action: "update", Target: "shop.a", Summary: "Switch the module shop.a of this node off", Before: set(true), After: set(false),
+		}}},
+		{"reload", "system.control.reload_module", obj{"module_id": "shop.a", "reason": "r"}, []module.Change{reload("shop.a")}},
+		{"reload in bulk", "system.control.reload_module", obj{"path_filter": "shop.*", "reason": "r"}, []module.Change{reload("shop.b"), reload("shop.a")}},
+		{"reload of nothing", "system.control.reload_module", obj{"module_id": "absent", "reason": "r"}, []module.Change{}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			r := b.Validate(t.Context(), tt.id, tt.in)
+			if !r.Valid || !r.RequiresApproval {
+				t.Errorf("valid %v, requires approval %v: %v", r.Valid, r.RequiresApproval, r.Errors())
+			}
+			if d := cmp.Diff(tt.want, r.PredictedChanges, cmpopts.EquateEmpty()); d != "" {
+				t.Error(d)
+			}
+		})
+	}
+	if d := cmp.Diff(obj{"shop.a": "1.0.0", "shop.b": "1.0.0"}, versions(b)); d != "" || len(b.events) > 0 || !b.Registry().Enabled("shop.a") {
+		t.Errorf("a preview changed something: %v %s", b.events, d)
+	}
+}
+
+// Reviewers see the value that they decide on, unless it is a secret.
+func TestReviewersSeeTheValue(t *testing.T) {
+	for key, want := range map[string]string{"executor.default_timeout": "60000", "db.password": "***REDACTED***"} {
+		t.Run(key, func(t *testing.T) {
+			waiting := approval.NewMemory(approval.MemoryOptions{})
+			b := newBench(t, system.Options{Groups: allGroups()}, executor.WithApproval(waiting))
+			_, err := b.Call(t.Context(), "system.control.update_config", obj{"key": key, "value": 60000, "reason": "r"})
+			if module.CodeOf(err) != module.CodeApprovalPending {
+				t.Fatalf("err = %v, want APPROVAL_PENDING", err)
+			}
+			list := waiting.List(approval.Filter{})
+			if len(list) != 1 || fmt.Sprint(list[0].Inputs["value"]) != want || list[0].Inputs["key"] != key {
+				t.Errorf("reviewers see %+v, want the value %s", list, want)
+			}
+			if len(list) == 1 && (len(list[0].Changes) != 1 || fmt.Sprint(list[0].Changes[0].After.Value) != want) {
+				t.Errorf("reviewers see the change %+v, want it to %s", list[0].Changes, want)
+			}
+		})
 	}
 }

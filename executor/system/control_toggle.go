@@ -21,7 +21,18 @@ func (m *Modules) toggleFeature() module.Module {
 			"enabled":   described(boolean(), "false switches it off: its calls fail with MODULE_DISABLED."),
 			"reason":    reasonInput(),
 		}),
-		object(map[string]any{"success": boolean(), "module_id": text(), "enabled": boolean()}), m.runToggle)
+		object(map[string]any{"success": boolean(), "module_id": text(), "enabled": boolean()}), m.runToggle,
+		module.WithPreview(func(_ context.Context, in toggleIn) (*module.PreviewResult, error) {
+			summary := "Switch the module " + in.ModuleID + " of this node on"
+			if !orElse(in.Enabled, false) {
+				summary = "Switch the module " + in.ModuleID + " of this node off"
+			}
+			return &module.PreviewResult{Changes: []module.Change{{
+				Action: "update", Target: in.ModuleID, Summary: summary,
+				Before: module.Optional{Value: m.reg.Enabled(in.ModuleID), Set: true},
+				After:  module.Optional{Value: orElse(in.Enabled, false), Set: true},
+			}}}, nil
+		}))
 }
 
 func (m *Modules) runToggle(ctx context.Context, in toggleIn) (map[string]any, error) {

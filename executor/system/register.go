@@ -193,10 +193,11 @@ func (m *Modules) toggle(ctx context.Context, moduleID, reason string, enabled b
 }
 
 // build makes one system module.
-func build[In any](g Group, id, description string, in, out map[string]any, run func(ctx context.Context, in In) (map[string]any, error)) module.Module {
-	return module.New(id, description, run,
+func build[In any](g Group, id, description string, in, out map[string]any, run func(ctx context.Context, in In) (map[string]any, error), more ...module.Option) *module.Func {
+	return module.New(id, description, run, append([]module.Option{
 		module.WithAnnotations(g.annotations()), module.WithTags("system", string(g)),
-		module.WithInputSchema(in), module.WithOutputSchema(out))
+		module.WithInputSchema(in), module.WithOutputSchema(out),
+	}, more...)...)
 }
 
 // entry finds a module; MODULE_NOT_FOUND when there is none.
