@@ -157,7 +157,7 @@ func TestFailedOnLoad(t *testing.T) {
 			m := named("m")
 			m.onLoad = tt.load
 			err := r.Register(m)
-			if err == nil || (tt.is != nil && err != tt.is) || module.CodeOf(err) != tt.code { //nolint:errorlint // unchanged means the very same
+			if err == nil || (tt.is != nil && err != tt.is) || module.CodeOf(err) != tt.code {
 				t.Fatalf("err = %v", err)
 			}
 			if _, ok := r.Get("m"); ok || r.Len() != 0 {

@@ -152,7 +152,7 @@ func comparePre(a, b string) int {
 	for i := range min(len(as), len(bs)) {
 		an, aerr := strconv.ParseUint(as[i], 10, 64)
 		bn, berr := strconv.ParseUint(bs[i], 10, 64)
-		c := 0
+		var c int
 		switch {
 		case aerr == nil && berr == nil:
 			c = cmp.Compare(an, bn)
