@@ -17,6 +17,17 @@
 // returned. [Registry.SafeUnregister] makes the module invisible, waits for those
 // calls, and then unloads it (algorithm A21).
 //
+// [Registry.Reload] does the same and then brings the module's successor, made by
+// the factory that was declared for it, through the order of a registration; a
+// successor that fails gives way to the old module again. [Registry.SetEnabled]
+// switches a module off for calls without unloading it.
+//
+// # Dependencies and versions
+//
+// [LoadOrder] and [Registry.RegisterAll] load modules after those they depend on
+// (algorithm A07), [MatchVersion] judges constraints and [Negotiate] protocol
+// versions (A14). One ID has one version at a time.
+//
 // # Concurrency
 //
 // Everything here may be used from several goroutines at once. Looking a module

@@ -70,6 +70,7 @@ func TestControlRefuses(t *testing.T) {
 		{"reload of the reloader", reload, obj{"module_id": reload, "reason": "r"}, module.CodeReloadFailed},
 
 		{"toggle of an unknown module", toggle, obj{"module_id": "absent", "enabled": true, "reason": "r"}, module.CodeModuleNotFound},
+		{"toggle of the switch", toggle, obj{"module_id": toggle, "enabled": false, "reason": "r"}, module.CodeInvalidInput},
 		{"toggle by a number", toggle, obj{"module_id": "m", "enabled": 0, "reason": "r"}, module.CodeSchemaValidation},
 		{"toggle by a word", toggle, obj{"module_id": "m", "enabled": "false", "reason": "r"}, module.CodeSchemaValidation},
 		{"toggle without enabled", toggle, obj{"module_id": "m", "reason": "r"}, module.CodeSchemaValidation},
@@ -503,4 +504,38 @@ func TestReviewersSeeTheValue(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Changes come one after the other; one that waits for its turn ends with its call.
+func TestControlTakesTurns(t *testing.T) {
+	b := newBench(t, system.Options{Groups: allGroups()})
+	reloading, goOn := make(chan struct{}), make(chan struct{})
+	factory := func(context.Context) (module.Module, error) {
+		close(reloading)
+		<-goOn
+		return named("slow"), nil
+	}
+	if err := b.Registry().RegisterDeclared(t.Context(), named("slow"), registry.Declaration{Factory: factory}); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() {
+		_, err := b.Call(context.Background(), "system.control.reload_module", obj{"module_id": "slow", "reason": "r"})
+		ended <- err
+	}()
+	<-reloading
+	ctx, stop := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer stop()
+	_, err := b.Call(ctx, "system.control.update_config", obj{"key": "a", "value": 1, "reason": "r"})
+	if code := module.CodeOf(err); code != module.CodeModuleTimeout && code != module.CodeExecutionCancelled {
+		t.Errorf("err = %v, want the end of the call", err)
+	}
+	if _, there := b.sys.Settings().Get("a"); there {
+		t.Error("a change was made out of turn")
+	}
+	close(goOn)
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	b.call(t, "system.control.update_config", obj{"key": "a", "value": 1, "reason": "r"})
 }

@@ -39,6 +39,8 @@ func (m *Modules) runToggle(ctx context.Context, in toggleIn) (map[string]any, e
 	switch {
 	case in.ModuleID == "":
 		return nil, required("module_id")
+	case in.ModuleID == idToggle:
+		return nil, module.Errorf(module.CodeInvalidInput, "%s cannot be switched: nothing could switch it on again", idToggle)
 	case in.Enabled == nil:
 		return nil, module.Errorf(module.CodeInvalidInput, "enabled is required and must be a boolean")
 	}

@@ -2,7 +2,6 @@ package system
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"maps"
 	"slices"
@@ -111,6 +110,6 @@ func (m *Modules) take(ctx context.Context) (giveBack func(), err error) {
 	case m.turn <- struct{}{}:
 		return func() { <-m.turn }, nil
 	case <-ctx.Done():
-		return nil, errors.Join(context.Cause(ctx), ctx.Err())
+		return nil, context.Cause(ctx)
 	}
 }
