@@ -15,10 +15,12 @@ import (
 // BUS_BAD_MESSAGE.
 func DecodeFrame(h Header, body []byte, lim Limits) (*Frame, error) {
 	lim = lim.withDefaults()
-	if err := h.checkSize(lim); err != nil {
+	var fields headerFields // large, and gone when the headers are read
+	in := &fields
+	if err := in.read(h, lim); err != nil {
 		return nil, err
 	}
-	kind := FrameKind(h.Get(HeaderFrame))
+	kind := FrameKind(in.frame.value)
 	f := &Frame{Kind: kind}
 	switch {
 	case kind == "":
@@ -26,14 +28,15 @@ func DecodeFrame(h Header, body []byte, lim Limits) (*Frame, error) {
 	case !kind.Known():
 		return f, nil
 	}
-	if err := f.readHeader(h); err != nil {
+	if err := f.readHeader(in); err != nil {
 		return nil, err
 	}
 	if kind == FrameAccept {
 		return f, nil
 	}
-	if ref, ok := h.lookup(HeaderBodyRef); ok {
-		if f.BodyRef, ok = ParseBodyRef(ref); !ok {
+	if in.bodyRef.present() {
+		var ok bool
+		if f.BodyRef, ok = ParseBodyRef(in.bodyRef.value); !ok {
 			return nil, malformed("body-ref", HeaderBodyRef)
 		}
 		if f.BodyRef.Size > int64(lim.MaxBody) {
@@ -61,14 +64,15 @@ func (f *Frame) DecodeBody(body []byte, lim Limits) error {
 	return f.readBody(body, lim)
 }
 
-func (f *Frame) readHeader(h Header) error {
-	if ct, ok := h.lookup(HeaderContentType); ok {
-		if f.ContentType, ok = ParseContentType(ct); !ok {
+func (f *Frame) readHeader(in *headerFields) error {
+	if in.contentType.present() {
+		var ok bool
+		if f.ContentType, ok = ParseContentType(in.contentType.value); !ok {
 			return unsupportedType()
 		}
 	}
 	if f.Kind == FrameData || f.Kind == FrameEnd {
-		n, err := strconv.ParseUint(h.Get(HeaderSeq), 10, 64)
+		n, err := strconv.ParseUint(in.seq.value, 10, 64)
 		if err != nil {
 			return malformed("seq", HeaderSeq)
 		}
@@ -77,29 +81,29 @@ func (f *Frame) readHeader(h Header) error {
 	if f.Kind == FrameData {
 		return nil
 	}
-	if f.CallID = h.Get(HeaderCall); (f.CallID == "" && f.Kind.needsCall()) || (f.CallID != "" && !ValidCallID(f.CallID)) {
+	if f.CallID = in.call.value; (f.CallID == "" && f.Kind.needsCall()) || (f.CallID != "" && !ValidCallID(f.CallID)) {
 		return malformed("call", HeaderCall)
 	}
-	if by, named := h.lookup(HeaderNode); named || !f.ofClient() {
+	if in.node.present() || !f.ofClient() {
 		var ok bool
-		if f.Node, f.Boot, ok = strings.Cut(by, "."); !ok || !validNode(f.Node) || !validBoot(f.Boot) {
+		if f.Node, f.Boot, ok = strings.Cut(in.node.value, "."); !ok || !validNode(f.Node) || !validBoot(f.Boot) {
 			return malformed("node", HeaderNode)
 		}
 	}
 	switch f.Kind {
 	case FrameAccept:
-		if f.CreditTo = h.Get(HeaderCreditTo); !isSubject(f.CreditTo) {
+		if f.CreditTo = in.creditTo.value; !isSubject(f.CreditTo) {
 			return malformed("credit-to", HeaderCreditTo)
 		}
-		f.Grace = millis(h.Get(HeaderGrace))
+		f.Grace = millis(in.grace.value)
 	case FrameError:
 		// readBody fills in the rest.
 		f.Err = &module.Error{
-			Code:       module.Code(h.Get(HeaderError)),
-			Unexecuted: h.Get(HeaderUnexecuted) == "1",
+			Code:       module.Code(in.err.value),
+			Unexecuted: in.unexecuted.value == "1",
 			Remote:     true,
 		}
-		f.RetryAfter = millis(h.Get(HeaderRetryAfter))
+		f.RetryAfter = millis(in.retryAfter.value)
 	}
 	return nil
 }

@@ -104,21 +104,23 @@ func hasPrefixFold(s, prefix string) bool {
 	return len(s) >= len(prefix) && strings.EqualFold(s[:len(prefix)], prefix)
 }
 
-// size is what the block occupies on the wire: "name: value\r\n" per value.
-func (h Header) size() int {
-	n := 0
-	for k, values := range h {
-		for _, v := range values {
-			n += len(k) + len(v) + 4
-		}
-	}
-	return n
-}
+// headerSize is what one value occupies on the wire: "name: value\r\n".
+func headerSize(name, value string) int { return len(name) + len(value) + 4 }
 
 func (h Header) checkSize(lim Limits) error {
-	if n := h.size(); n > lim.MaxHeader {
+	size := 0
+	for k, values := range h {
+		for _, v := range values {
+			size += headerSize(k, v)
+		}
+	}
+	return checkHeaderSize(size, lim)
+}
+
+func checkHeaderSize(size int, lim Limits) error {
+	if size > lim.MaxHeader {
 		return refuse("header", "header block is over the limit").
-			WithDetails(map[string]any{"limit": "header", "size": int64(n), "max": int64(lim.MaxHeader)})
+			WithDetails(map[string]any{"limit": "header", "size": int64(size), "max": int64(lim.MaxHeader)})
 	}
 	return nil
 }

@@ -223,7 +223,7 @@ func (b *jsonBuild) escaped(start, i int) string {
 	if cap(b.scratch) < end-start {
 		b.scratch = make([]byte, 0, max(end-start, 2*cap(b.scratch)))
 	}
-	out := append(b.scratch[:0], b.body[start:i]...)
+	out := append(b.scratch[:0], b.body[start:i]...) //nolint:gocritic // scratch lends its room, which is enough
 	for i < end {
 		c := b.body[i]
 		if c != '\\' {

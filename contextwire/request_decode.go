@@ -7,73 +7,6 @@ import (
 	"github.com/apbus/apbus/module"
 )
 
-// requestFields are the headers that a request may have.
-type requestFields struct {
-	version, call, attempt, root, parent, budget, mode, credit headerField
-	moduleVersion, trace, idempotency, bodyRef                 headerField
-	traceParent, traceState, contentType, accept               headerField
-}
-
-// headerField is one header by the spelling that counts, see [Header.Get].
-type headerField struct {
-	spelling, value string
-}
-
-func (f *headerField) present() bool { return f.spelling != "" }
-
-// read finds all headers of a request in one walk.
-func (f *requestFields) read(h Header) {
-	for k, values := range h {
-		if len(values) == 0 {
-			continue
-		}
-		name := strings.ToLower(k)
-		field := f.field(name)
-		if field == nil || (field.present() && k != name && (field.spelling == name || field.spelling < k)) {
-			continue
-		}
-		field.spelling, field.value = k, values[0]
-	}
-}
-
-func (f *requestFields) field(name string) *headerField {
-	switch name {
-	case HeaderVersion:
-		return &f.version
-	case HeaderCall:
-		return &f.call
-	case HeaderAttempt:
-		return &f.attempt
-	case HeaderRoot:
-		return &f.root
-	case HeaderParent:
-		return &f.parent
-	case HeaderBudget:
-		return &f.budget
-	case HeaderMode:
-		return &f.mode
-	case HeaderCredit:
-		return &f.credit
-	case HeaderModuleVersion:
-		return &f.moduleVersion
-	case HeaderTrace:
-		return &f.trace
-	case HeaderIdempotency:
-		return &f.idempotency
-	case HeaderBodyRef:
-		return &f.bodyRef
-	case HeaderTraceParent:
-		return &f.traceParent
-	case HeaderTraceState:
-		return &f.traceState
-	case HeaderContentType:
-		return &f.contentType
-	case HeaderAccept:
-		return &f.accept
-	}
-	return nil
-}
-
 // ParseHead checks everything that the headers of a request say; its cost does
 // not depend on the body. subjectModuleID is taken as it is, judging it belongs to
 // the executor. Without apbus-version the request is bare: of its headers only
@@ -86,12 +19,11 @@ func (f *requestFields) field(name string) *headerField {
 // Head is nil on error.
 func ParseHead(subjectModuleID string, h Header, lim Limits) (*Head, error) {
 	lim = lim.withDefaults()
-	if err := h.checkSize(lim); err != nil {
+	var fields headerFields // large, and gone when the headers are read
+	f := &fields
+	if err := f.read(h, lim); err != nil {
 		return nil, err
 	}
-	var fields requestFields // large, and gone when the headers are read
-	f := &fields
-	f.read(h)
 	head := &Head{ModuleID: subjectModuleID, Attempt: 1, Credit: DefaultCredit()}
 	if f.traceParent.present() {
 		head.TraceParent = module.ParseTraceParent(f.traceParent.value, f.traceState.value)
@@ -115,7 +47,7 @@ func ParseHead(subjectModuleID string, h Header, lim Limits) (*Head, error) {
 	return head, nil
 }
 
-func (h *Head) bare(f *requestFields) (*Head, error) {
+func (h *Head) bare(f *headerFields) (*Head, error) {
 	h.Bare, h.CallID = true, NewCallID()
 	h.ContentType, h.Accept = JSON, JSON
 	if f.contentType.present() {
@@ -126,7 +58,7 @@ func (h *Head) bare(f *requestFields) (*Head, error) {
 	return h, nil
 }
 
-func (h *Head) types(f *requestFields) error {
+func (h *Head) types(f *headerFields) error {
 	h.ContentType = JSON
 	if f.contentType.present() {
 		ct, ok := ParseContentType(f.contentType.value)
@@ -146,7 +78,7 @@ func (h *Head) types(f *requestFields) error {
 	return nil
 }
 
-func (h *Head) values(f *requestFields) error {
+func (h *Head) values(f *headerFields) error {
 	if h.CallID = f.call.value; !ValidCallID(h.CallID) {
 		return refuse("call", "header apbus-call is missing or malformed")
 	}

@@ -57,7 +57,7 @@ func drawValue(t *rapid.T, depth int) any {
 func TestRoundTripProperty(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		want := drawValue(t, 4)
-		var v any = want
+		v := want
 		for _, ct := range []contextwire.ContentType{contextwire.JSON, contextwire.MsgPack, contextwire.JSON} {
 			body, err := contextwire.Encode(ct, v)
 			if err != nil {
