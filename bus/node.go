@@ -115,6 +115,7 @@ type Node struct {
 	gate    *gate
 	replay  *replay
 	accepts accepts
+	workers *workers
 	subs    *moduleSubs
 	direct  []Subscription // calls to this process by name
 	facts   *publisher
@@ -161,6 +162,7 @@ func NewNode(conns *Conns, host Host, o NodeOptions) (*Node, error) {
 		drained: make(chan struct{}),
 	}
 	n.life, n.stop = context.WithCancelCause(context.Background())
+	n.workers = newWorkers(n.life.Done(), &n.wg)
 	n.subs = &moduleSubs{node: n, subs: map[string]*moduleSub{}}
 	if err := n.start(); err != nil {
 		n.teardown()

@@ -170,10 +170,7 @@ func (n *Node) enter(r *running) {
 	switch v, after := n.gate.enter(r); v {
 	case admitted, queued:
 		n.accepts.add(r)
-		go func() {
-			defer n.work.Done()
-			r.run()
-		}()
+		n.workers.run(r)
 	case entangled:
 		r.failEntangled()
 		r.end()
