@@ -1,7 +1,6 @@
 package bus
 
 import (
-	"context"
 	"log/slog"
 	"sync"
 	"time"
@@ -39,7 +38,7 @@ func (c *calmLog) warn(msg string, args ...any) {
 		}
 		s.last, s.skipped = now, 0
 		c.mu.Unlock()
-		c.log.Log(context.Background(), slog.LevelWarn, msg, args...)
+		c.log.Warn(msg, args...)
 		return
 	}
 	s.skipped++

@@ -147,6 +147,8 @@ func (a *attempt) owner() proc {
 
 // wait follows the frames until the terminal one, the loss of the owner, or the
 // end of this side's patience.
+//
+//nolint:contextcheck // a notice must leave though the call is over
 func (a *attempt) wait(ctx context.Context) (map[string]any, proc, error) {
 	done := ctx.Done()
 	var backstop, silence <-chan time.Time

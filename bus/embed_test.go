@@ -21,7 +21,7 @@ func TestStartEmbeddedSaysWhatIsWrong(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer busy.Close()
+	defer func() { _ = busy.Close() }()
 	locked := t.TempDir()
 	first, err := bus.StartEmbedded(bus.EmbedOptions{NoListen: true, DataDir: locked})
 	if err != nil {
@@ -80,7 +80,7 @@ func TestStartEmbeddedListens(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer n.Close()
+	defer func() { _ = n.Close() }()
 	c, err := bus.NewClient(conns, bus.ClientOptions{Logger: quiet()})
 	if err != nil {
 		t.Fatal(err)
@@ -103,7 +103,7 @@ func TestConnectToNobodyIsDisconnected(t *testing.T) {
 		t.Fatal(err)
 	}
 	addr := l.Addr().String()
-	l.Close()
+	_ = l.Close()
 	_, err = bus.Connect(t.Context(), bus.Options{Servers: []string{"nats://" + addr}, Logger: quiet()})
 	wantCode(t, err, module.CodeBusDisconnected)
 }

@@ -30,15 +30,15 @@ func (n *Node) drain(ctx context.Context) error {
 	n.facts.poke()
 	// What the server had already routed here is answered: refused, or accepted
 	// before.
-	if err := n.subs.drain(hardStop); err != nil {
+	if err := n.subs.drain(hardStop); err != nil { //nolint:contextcheck // bounded by itself, so that a late ctx still leaves the queue groups
 		n.log.Warn("drain without the bus", "cause", err)
 	}
 	err := n.awaitWork(ctx)
 	if err != nil {
 		err = fmt.Errorf("drain: %w", err)
-		n.cancelRest()
+		n.cancelRest() //nolint:contextcheck // ctx is over, the calls are not
 	}
-	if ferr := n.flushReplies(); ferr != nil && err == nil {
+	if ferr := n.flushReplies(); ferr != nil && err == nil { //nolint:contextcheck // answers leave though ctx may be over
 		err = fmt.Errorf("drain: flush replies: %w", ferr)
 	}
 	n.drainOnce.Do(func() { close(n.drained) })

@@ -72,7 +72,7 @@ func (s *soak) call(c *bus.Client) {
 	case s.chance(10):
 		t := time.AfterFunc(s.upTo(80*time.Millisecond), func() { stop(errors.New("enough")) })
 		defer t.Stop()
-	case s.chance(10):
+	case s.chance(10): //nolint:gocritic // not the first one again: the dice are thrown anew
 		req.Budget = 1 + s.upTo(80*time.Millisecond)
 	}
 	reply, err := c.Invoke(ctx, req)
