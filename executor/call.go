@@ -54,6 +54,8 @@ func (p *Pipeline) attempts(ctx context.Context) error {
 
 // attempt runs the pipeline once. again says that a middleware put new inputs in
 // place and wants another run.
+//
+//nolint:contextcheck // p.ctx is ctx, or what the steps made of it
 func (p *Pipeline) attempt(ctx context.Context) (again bool, err error) {
 	p.ctx, p.outer = ctx, ctx
 	defer p.release()

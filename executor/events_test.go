@@ -17,8 +17,7 @@ func TestEvents(t *testing.T) {
 		return executor.WithApproval(approval.Callback(func(context.Context, *approval.Request) (*approval.Result, error) { return &r, nil }))
 	}
 	gated := &approval.Policy{Rules: []approval.PolicyRule{{Pattern: "m", RequiresApproval: module.True, Reason: "audit"}}}
-	data := func(kv ...any) map[string]any { return map[string]any(entry(kv...)) }
-	override := module.Event{Type: "apcore.policy.override", Severity: "info", Data: data(
+	override := module.Event{Type: "apcore.policy.override", Severity: "info", Data: entry(
 		"pattern", "m", "requires_approval", true, "destructive", false, "needs_approval", true, "reason", "audit")}
 	tests := []struct {
 		name string
@@ -27,13 +26,13 @@ func TestEvents(t *testing.T) {
 	}{
 		{"nothing to tell", nil, nil},
 		{"denied", []executor.Option{executor.WithACL(decides(acl.Decision{Reason: "default_effect"}))}, []module.Event{
-			{Type: "apcore.acl.denied", Severity: "warn", Data: data("caller_id", nil, "reason", "default_effect")}}},
+			{Type: "apcore.acl.denied", Severity: "warn", Data: entry("caller_id", nil, "reason", "default_effect")}}},
 		{"approved", []executor.Option{executor.WithPolicy(gated), says(approval.Result{Status: approval.Approved, ApprovedBy: "ana"})}, []module.Event{
-			override, {Type: "apcore.approval.decision", Severity: "info", Data: data("status", "approved", "approved_by", "ana", "reason", nil, "approval_id", nil)}}},
+			override, {Type: "apcore.approval.decision", Severity: "info", Data: entry("status", "approved", "approved_by", "ana", "reason", nil, "approval_id", nil)}}},
 		{"rejected", []executor.Option{executor.WithPolicy(gated), says(approval.Result{Status: approval.Rejected, Reason: "no"})}, []module.Event{
-			override, {Type: "apcore.approval.decision", Severity: "warn", Data: data("status", "rejected", "approved_by", nil, "reason", "no", "approval_id", nil)}}},
+			override, {Type: "apcore.approval.decision", Severity: "warn", Data: entry("status", "rejected", "approved_by", nil, "reason", "no", "approval_id", nil)}}},
 		{"pending", []executor.Option{executor.WithPolicy(gated), says(approval.Result{Status: approval.Pending, ApprovalID: "a1"})}, []module.Event{
-			override, {Type: "apcore.approval.decision", Severity: "info", Data: data("status", "pending", "approved_by", nil, "reason", nil, "approval_id", "a1")}}},
+			override, {Type: "apcore.approval.decision", Severity: "info", Data: entry("status", "pending", "approved_by", nil, "reason", nil, "approval_id", "a1")}}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

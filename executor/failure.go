@@ -34,7 +34,7 @@ func (e *StepError) Unwrap() error { return e.Err }
 // Is reports whether target is an *Error of code PIPELINE_STEP_ERROR without a
 // message.
 func (e *StepError) Is(target error) bool {
-	t, ok := target.(*module.Error) //nolint:errorlint // Is must look at target itself, errors.Is walks the chain
+	t, ok := target.(*module.Error) // Is must look at target itself, errors.Is walks the chain
 	return ok && t.Message == "" && t.Code == module.CodePipelineStep
 }
 

@@ -16,7 +16,7 @@ func (v introspection) preflight(ctx context.Context) (warnings []string) {
 	s := scrubber{redactor: v.x.redactor, secrets: v.secrets()}
 	defer func() {
 		if p := recover(); p != nil {
-			v.panicked(ctx, checkPreflight, p, module.CodeInternal)
+			_ = v.panicked(ctx, checkPreflight, p, module.CodeInternal) // for its log record
 			warnings = []string{"preflight panicked"}
 		}
 	}()
@@ -36,7 +36,7 @@ func (v introspection) preview(ctx context.Context) (changes []module.Change, wa
 	s := scrubber{redactor: v.x.redactor, secrets: v.secrets()}
 	defer func() {
 		if p := recover(); p != nil {
-			v.panicked(ctx, checkPreview, p, module.CodeInternal)
+			_ = v.panicked(ctx, checkPreview, p, module.CodeInternal) // for its log record
 			changes, warnings, answered = nil, []string{"preview panicked"}, true
 		}
 	}()

@@ -86,7 +86,7 @@ func TestPanics(t *testing.T) {
 		f    func(in map[string]any) error
 	}{
 		{"panic", func(in map[string]any) error { panic(fmt.Sprint("card ", in["card"])) }},
-		{"nil map", func(map[string]any) error { var m map[string]any; m["a"] = 1; return nil }},
+		{"nil map", func(map[string]any) error { var m map[string]any; m["a"] = 1; return nil }}, //nolint:govet,staticcheck // the panic is the point
 		{"goroutine exits", func(map[string]any) error { runtime.Goexit(); return nil }},
 	}
 	for _, tt := range tests {

@@ -51,7 +51,7 @@ func (p *Pipeline) approve(ctx context.Context, s *Step) error {
 	if handler == nil {
 		return p.approveUnasked(ctx, policy)
 	}
-	result, err := p.ask(ctx, handler, p.approvalRequest(need), token, present)
+	result, err := p.ask(ctx, handler, p.approvalRequest(need), token, present) //nolint:contextcheck // p.ctx is what the steps made of the caller's context
 	if err != nil {
 		return err
 	}

@@ -26,7 +26,7 @@ func runBefore(_ context.Context, p *Pipeline) (*StepResult, error) {
 		p.call.Watch(p.watchHook)
 	}
 	p.startClock()
-	inputs, entered, err := p.chain.Before(p.ctx, &p.call)
+	inputs, entered, err := p.chain.Before(p.ctx, &p.call) //nolint:contextcheck // p.ctx is what the steps made of the caller's context
 	p.entered = entered
 	p.ctx = p.call.Derived(p.ctx)
 	if err != nil {

@@ -35,7 +35,7 @@ func runExecute(ctx context.Context, p *Pipeline) (*StepResult, error) {
 	// The last look before the module: whatever ended the call meanwhile keeps it
 	// from being run (core-executor seed, Cancel Token Mid-Pipeline Check).
 	if p.ctx.Err() != nil {
-		return nil, p.ended(p.ctx).NotExecuted()
+		return nil, p.ended(p.ctx).NotExecuted() //nolint:contextcheck // the call's end, not the step's, is asked for
 	}
 	if err := p.unapproved(ctx); err != nil {
 		return nil, err // step 7 may have been left out, or a step after it changed them
@@ -52,7 +52,7 @@ func runExecute(ctx context.Context, p *Pipeline) (*StepResult, error) {
 }
 
 // limitTo puts the step's own limit, which ctx carries, on top of the clock.
-func (p *Pipeline) limitTo(ctx context.Context) (restore func()) {
+func (p *Pipeline) limitTo(ctx context.Context) (restore func()) { //nolint:contextcheck // p.ctx gets the limit that the step's ctx has
 	at, ok := ctx.Deadline()
 	if !ok {
 		return func() {}

@@ -60,8 +60,8 @@ type StepFactory func(config map[string]any) (*Step, error)
 
 // Register adds a type. A taken or empty name and a nil factory are
 // GENERAL_INVALID_INPUT.
-func (t *StepTypes) Register(name string, make StepFactory) error {
-	if name == "" || make == nil {
+func (t *StepTypes) Register(name string, factory StepFactory) error {
+	if name == "" || factory == nil {
 		return module.Errorf(module.CodeInvalidInput, "a step type needs a name and a factory")
 	}
 	t.mu.Lock()
@@ -72,7 +72,7 @@ func (t *StepTypes) Register(name string, make StepFactory) error {
 	if t.factories == nil {
 		t.factories = map[string]StepFactory{}
 	}
-	t.factories[name] = make
+	t.factories[name] = factory
 	return nil
 }
 

@@ -85,7 +85,7 @@ func (p *Pipeline) validate(ctx context.Context, inputs map[string]any) *module.
 	}
 	p.raw = p.inputs
 	v.record(checkBinding, v.unbound())
-	if remote := v.steps(); remote != nil {
+	if remote := v.steps(); remote != nil { //nolint:contextcheck // p.ctx is ctx, or what the steps made of it
 		return remote
 	}
 	v.introspect()
