@@ -173,7 +173,7 @@ func failedCheck(err error) (*module.PreflightResult, bool) {
 	if e == nil {
 		return nil, false
 	}
-	name := ""
+	var name string
 	switch e.Code {
 	case module.CodeInvalidModuleID:
 		name = "module_id"

@@ -95,7 +95,7 @@ func (g *Gateway) unrouted(w http.ResponseWriter, r *http.Request) {
 	x := &exchange{w: &answer{ResponseWriter: w}, r: r}
 	var allowed []string
 	for _, method := range []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete} {
-		other := x.r.WithContext(x.r.Context())
+		other := r.WithContext(r.Context())
 		other.Method = method
 		if _, pattern := g.mux.Handler(other); pattern != "" && pattern != elsewhere {
 			allowed = append(allowed, method)
@@ -116,7 +116,7 @@ func (g *Gateway) guarded(rt *route) func(handler) handler {
 			start := time.Now()
 			defer func() {
 				if v := recover(); v != nil {
-					if v == http.ErrAbortHandler {
+					if v == http.ErrAbortHandler { //nolint:errorlint // this very value, as net/http compares it
 						panic(v)
 					}
 					g.log.ErrorContext(x.r.Context(), "handler panicked",
