@@ -32,7 +32,7 @@ func newBusBackend(ctx context.Context, flags *cli, log *slog.Logger) (*busBacke
 	if err != nil {
 		return nil, err
 	}
-	client, err := bus.NewClient(conns, bus.ClientOptions{Namespace: flags.NS, Name: clientName, Logger: log})
+	client, err := bus.NewClient(conns, bus.ClientOptions{Namespace: flags.NS, Name: clientName, Logger: log}) //nolint:contextcheck // a client lives until it is closed
 	if err != nil {
 		conns.Close()
 		return nil, err

@@ -271,7 +271,7 @@ func TestDev(t *testing.T) {
 		}
 	})
 	t.Run("busy port", func(t *testing.T) {
-		taken, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // closed below
+		taken, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			t.Fatal(err)
 		}

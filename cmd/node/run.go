@@ -36,10 +36,10 @@ func run(ctx context.Context, spec settings.Spec) error {
 	if len(mods) == 0 && !cfg.wantsSystem() {
 		log.Warn("the node hosts no modules; --examples gives it some")
 	}
-	emit := logEvents(log)
+	emit := logEvents(log) //nolint:contextcheck // an event belongs to no call
 	reg := registry.New(registry.Options{Logger: log, Events: emit})
 	for _, m := range mods {
-		if err := reg.Register(m); err != nil {
+		if err := reg.RegisterDeclared(ctx, m, registry.Declaration{}); err != nil {
 			return fmt.Errorf("register %s: %w", m.Descriptor().ID, err)
 		}
 	}
@@ -56,7 +56,7 @@ func run(ctx context.Context, spec settings.Spec) error {
 		return interrupted(ctx, fmt.Errorf("connect to %s: %w", strings.Join(withoutSecrets(cfg.NATS), ", "), err))
 	}
 	defer conns.Close()
-	client, err := bus.NewClient(conns, bus.ClientOptions{Namespace: cfg.NS, Name: cfg.ID, Logger: log})
+	client, err := bus.NewClient(conns, bus.ClientOptions{Namespace: cfg.NS, Name: cfg.ID, Logger: log}) //nolint:contextcheck // a client lives until it is closed
 	if err != nil {
 		return fmt.Errorf("start the client: %w", err)
 	}
@@ -73,7 +73,7 @@ func run(ctx context.Context, spec settings.Spec) error {
 		return fmt.Errorf("register the system modules: %w", err)
 	}
 	warnUnprotected(x, log)
-	node, err := bus.NewNode(conns, x, bus.NodeOptions{
+	node, err := bus.NewNode(conns, x, bus.NodeOptions{ //nolint:contextcheck // a node lives until it is closed
 		ID: cfg.ID, Namespace: cfg.NS, Version: spec.Version, MaxInFlight: cfg.MaxInFlight,
 		Governance: func() map[string]any { return x.GovernanceState().Map() },
 		DrainGrace: max(cfg.DrainGrace, time.Millisecond), CallGrace: executor.DefaultGracePeriod, Logger: log,
@@ -99,7 +99,7 @@ func run(ctx context.Context, spec settings.Spec) error {
 	case <-node.Drained():
 		log.Info("drained over the bus")
 	}
-	err = node.Close()
+	err = node.Close() //nolint:contextcheck // it must end though ctx is over
 	stop(errors.New("the node has stopped"))
 	wg.Wait()
 	log.Info("stopped")

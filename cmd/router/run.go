@@ -65,7 +65,7 @@ func serve(ctx context.Context, spec settings.Spec) error {
 	if err := bus.CheckStreams(ctx, conns, cfg.NS); err != nil {
 		return fmt.Errorf("check the streams: %w", err)
 	}
-	client, err := bus.NewClient(conns, bus.ClientOptions{
+	client, err := bus.NewClient(conns, bus.ClientOptions{ //nolint:contextcheck // a client lives until it is closed
 		Namespace: cfg.NS, Name: "router", Logger: log, Limits: contextwire.Limits{MaxBody: int(cfg.MaxBody)},
 	})
 	if err != nil {
@@ -83,7 +83,7 @@ func serve(ctx context.Context, spec settings.Spec) error {
 		return err
 	}
 	governance := governanceOf(client, log)
-	g, err := gateway.New(gateway.Options{
+	g, err := gateway.New(gateway.Options{ //nolint:contextcheck // a request brings its own
 		Invoker: client, Catalog: catalog{client}, Fleet: fleetOf(client), Calls: callsOf(client),
 		Readiness: gateway.ReadyFunc(client.Ready), Governance: governance, Auth: auth, Name: "router", Version: spec.Version, Logger: log,
 		Limits: gateway.Limits{
@@ -109,7 +109,7 @@ func serve(ctx context.Context, spec settings.Spec) error {
 	case err = <-failed:
 		err = fmt.Errorf("serve HTTP: %w", err)
 	}
-	shutdown(srv, g, log)
+	shutdown(srv, g, log) //nolint:contextcheck // it must end though ctx is over
 	log.Info("stopped")
 	return err
 }

@@ -62,7 +62,7 @@ func TestCallsThroughTheBus(t *testing.T) {
 	if res.status != 504 || !strings.Contains(res.body, "MODULE_TIMEOUT") {
 		t.Errorf("timeout: %d %s", res.status, res.body)
 	}
-	soon(t, "the end of the module", w.ended)
+	_ = soon(t, "the end of the module", w.ended)
 	<-w.started
 
 	res = s.request(t, "GET", "/v1/nodes", "")
