@@ -120,7 +120,7 @@ func runFile(t *testing.T, name string, drive driver, met map[string]bool) (n ta
 				seen := &reads{}
 				k := &kase{run: r, id: id, variant: variant,
 					node: &node{r: r, v: c.v, reads: seen}, file: &node{r: r, v: doc, reads: fileReads}}
-				k.node.opt("id")
+				k.opt("id")
 				r.guard(func() { drive(k) })
 				if r.done() {
 					seen.unread("", c.v, func(path string) { r.Errorf("expectation not read: %s", path) })

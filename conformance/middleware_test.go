@@ -244,7 +244,7 @@ func (s tracer) Start(ctx context.Context, name string, opts ...trace.SpanStartO
 
 func (s *span) SetAttributes(kv ...attribute.KeyValue) {
 	for _, a := range kv {
-		s.attrs[string(a.Key)] = a.Value.Emit()
+		s.attrs[string(a.Key)] = a.Value.String()
 	}
 }
 

@@ -122,7 +122,7 @@ func TestStreamErrors(t *testing.T) {
 			_ = send(countPart{1})
 			first := send("secret")
 			if again := send(countPart{2}); again == nil || again != first {
-				return fmt.Errorf("send after a failed send = %v", again)
+				return fmt.Errorf("send after a failed send = %v", again) //nolint:errorlint // wrapped it would pass for the one looked for
 			}
 			return nil // hiding it does not help
 		}, 1, notObject(1, "string")},
