@@ -278,7 +278,7 @@ func (r *running) execute() (map[string]any, *module.Error) {
 			return nil, r.tooLate()
 		}
 	}
-	req.CallID, req.Attempt, req.ModuleID, req.Token = r.key.Call, r.key.Attempt, r.head.ModuleID, r.token
+	req.CallID, req.Attempt, req.ModuleID = r.key.Call, r.key.Attempt, r.head.ModuleID
 	r.note(req.Context)
 	if r.kind == kindCheck {
 		res, err := r.node.host.Check(r.ctx, req)

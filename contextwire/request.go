@@ -4,7 +4,6 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/apbus/apbus/cancel"
 	"github.com/apbus/apbus/module"
 )
 
@@ -34,9 +33,6 @@ type Request struct {
 	Inputs  map[string]any
 	// Progress is local and never encoded.
 	Progress func(module.ProgressReport)
-	// Token is local and never encoded: the call's own token, when whoever
-	// received the call has joined it with the context the call runs under.
-	Token *cancel.Token
 
 	// Credit is the stream window; zero means [DefaultCredit].
 	Credit Credit

@@ -140,7 +140,7 @@ func (p *Pipeline) rerun(inputs map[string]any) {
 		}
 	}
 	p.inputs, p.output = inputs, nil
-	p.mctx, p.token, p.lent = nil, nil, false
+	p.mctx, p.token = nil, nil
 	p.aclApproval, p.foreign, p.stop = false, false, false
 	p.chain, p.entered = nil, 0
 	p.outputs = nil
@@ -149,7 +149,7 @@ func (p *Pipeline) rerun(inputs map[string]any) {
 // release ends what the run held: the token and with it the context, the clock,
 // and the module, unless its abandoned goroutine still runs in it.
 func (p *Pipeline) release() {
-	if p.token != nil && !p.lent {
+	if p.token != nil {
 		p.token.Release() // before the clock, so that its cause is what is left
 	}
 	p.clock.release()

@@ -63,7 +63,7 @@ func (x *Executor) incoming(req *contextwire.Request) *Pipeline {
 		opts:   module.CallOptions{VersionHint: req.Version},
 		parent: req.Context,
 		bus: &arrival{
-			budget: req.Budget, report: req.Progress, token: req.Token,
+			budget: req.Budget, report: req.Progress,
 			info: module.CallInfo{
 				ID: req.CallID, Attempt: req.Attempt, Root: root, Parent: req.Parent, IdempotencyKey: req.IdempotencyKey,
 			},

@@ -29,7 +29,6 @@ type Pipeline struct {
 	parent *module.Context // nil for a root call until context creation
 	mctx   *module.Context
 	token  *cancel.Token
-	lent   bool     // token is somebody else's to release
 	bus    *arrival // nil unless the call came over the bus
 
 	entry  *registry.Entry
@@ -68,8 +67,6 @@ type arrival struct {
 	info   module.CallInfo
 	report func(module.ProgressReport)
 	budget time.Duration
-	// token is the call's own, joined with its context by whoever received it.
-	token *cancel.Token
 }
 
 // ModuleID returns the module being called.

@@ -43,11 +43,9 @@ func runContext(_ context.Context, p *Pipeline) (*StepResult, error) {
 
 	// From p.ctx and not from the step's own context, whose timer ends with it.
 	p.clock.free = p.ctx.Done() == nil && above == nil
-	if own := p.arrivedToken(above); own != nil {
-		p.token, p.lent = own, true
-	} else {
-		p.ctx, p.token = cancel.Join(p.ctx, above)
-	}
+	// A token of its own, also for a call that came with one over the bus: while
+	// the module cleans up after its own time, the caller may still leave.
+	p.ctx, p.token = cancel.Join(p.ctx, above)
 	scope.Token = p.token
 	if p.parent == nil {
 		o := module.ContextOptions{Identity: p.opts.Identity, TraceParent: p.opts.TraceParent}
@@ -58,18 +56,6 @@ func runContext(_ context.Context, p *Pipeline) (*StepResult, error) {
 	}
 	p.ctx = p.mctx.Carry(p.ctx)
 	return nil, p.mctx.BindExecutor(p.x)
-}
-
-// arrivedToken is the token that a call over the bus came with, already joined
-// with its context. It serves one run, so it is left alone where a middleware
-// might ask for another.
-func (p *Pipeline) arrivedToken(above *cancel.Token) *cancel.Token {
-	if p.bus == nil || above != nil || p.x.chain.Chain().Len() > 0 {
-		return nil
-	}
-	own := p.bus.token
-	p.bus.token = nil
-	return own
 }
 
 // otherTrace is the trace that a call option asks for inside a tree, "" for none.
