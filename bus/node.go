@@ -320,6 +320,7 @@ func (n *Node) heartbeat() {
 			n.noticeStall()
 			n.beat.Store(time.Now().UnixNano())
 			n.gate.wake()
+			n.workers.rest()
 			n.replay.expire(time.Now())
 		}
 	}

@@ -210,6 +210,12 @@ func (r *running) end() {
 	r.token.Release()
 }
 
+// serve is run for a worker.
+func (r *running) serve() {
+	defer r.node.work.Done()
+	r.run()
+}
+
 // run waits for a slot, makes sure that somebody still waits for the call, and
 // runs it.
 func (r *running) run() {

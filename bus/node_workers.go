@@ -1,45 +1,81 @@
 package bus
 
-import "sync"
+import (
+	"sync"
+	"sync/atomic"
+)
 
-// idleWorkers is how many goroutines wait for another call when theirs is over.
-const idleWorkers = 64
+const (
+	// idleWorkers is how many goroutines wait for another call when theirs is over.
+	idleWorkers = 64
+	// idleRounds is how many rounds without a call they wait.
+	idleRounds = 10
+)
+
+// job is what a worker does.
+type job interface{ serve() }
 
 // workers runs calls. A goroutine whose call is over waits for the next one, up
-// to a number of them: its stack has grown to what a call needs, and growing
-// one anew for each call is a good part of what a call costs.
+// to a number of them and for about a second: its stack has grown to what a call
+// needs, and growing one anew for each call is a good part of what a call costs.
 type workers struct {
-	next chan *running
+	next chan job
+	home chan struct{} // sends a waiting goroutine home
 	done <-chan struct{}
 	wg   *sync.WaitGroup
+
+	used  atomic.Bool // since the last round
+	quiet int         // rounds without a call; only rest looks at it
 
 	mu   sync.Mutex
 	idle int
 }
 
 func newWorkers(done <-chan struct{}, wg *sync.WaitGroup) *workers {
-	return &workers{next: make(chan *running), done: done, wg: wg}
+	return &workers{next: make(chan job), home: make(chan struct{}), done: done, wg: wg}
 }
 
-// run starts r in a goroutine of its own and returns.
-func (w *workers) run(r *running) {
-	select {
-	case w.next <- r: // one is waiting
-	default:
-		w.wg.Go(func() { w.loop(r) })
+// rest is called every round, by one goroutine. It sends the waiting ones home
+// when there was nothing to do for a while.
+func (w *workers) rest() {
+	if w.used.Swap(false) {
+		w.quiet = 0
+		return
+	}
+	if w.quiet++; w.quiet < idleRounds {
+		return
+	}
+	for {
+		select {
+		case w.home <- struct{}{}:
+		default: // nobody waits
+			return
+		}
 	}
 }
 
-func (w *workers) loop(r *running) {
+// run starts j in a goroutine of its own and returns.
+func (w *workers) run(j job) {
+	w.used.Store(true)
+	select {
+	case w.next <- j: // one is waiting
+	default:
+		w.wg.Go(func() { w.loop(j) })
+	}
+}
+
+func (w *workers) loop(j job) {
 	for {
-		r.run()
-		r.node.work.Done()
+		j.serve()
 		if !w.stay() {
 			return
 		}
 		select {
-		case r = <-w.next:
+		case j = <-w.next:
 			w.leave()
+		case <-w.home:
+			w.leave()
+			return
 		case <-w.done:
 			w.leave()
 			return

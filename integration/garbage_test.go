@@ -287,6 +287,11 @@ func TestGarbageOnEverySubject(t *testing.T) {
 	if a := s.call("math.add", `{"a":1,"b":2}`); a.status != 200 {
 		t.Errorf("a call before the comparison: %v", a)
 	}
+	// Goroutines that wait for another call go home after a second without one.
+	select {
+	case <-time.After(3 * time.Second): // what is waited for is time itself
+	case <-t.Context().Done():
+	}
 	got, want := goroutinesOf(n.process), goroutinesOf(fresh.process)
 	t.Logf("%d goroutines after the garbage, %d in a fresh node", got, want)
 	if got > want+5 {
