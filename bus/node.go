@@ -210,6 +210,9 @@ func (n *Node) start() error {
 	if err := n.subs.update(); err != nil {
 		return err
 	}
+	if err := n.startMicro(); err != nil {
+		return err
+	}
 	for _, conn := range []Conn{n.conns.Calls, n.conns.Control} {
 		if err := conn.Flush(setup); err != nil {
 			return module.Errorf(module.CodeBusDisconnected, "start node: %w", err)
@@ -227,7 +230,7 @@ func (n *Node) start() error {
 		n.wg.Go(n.facts.run)
 	}
 	n.wg.Go(n.watchCallers)
-	return n.startMicro()
+	return nil
 }
 
 func (n *Node) onUndo(f func()) {

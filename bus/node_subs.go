@@ -3,6 +3,7 @@ package bus
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -22,8 +23,9 @@ type moduleSubs struct {
 }
 
 type moduleSub struct {
-	major int
-	list  []Subscription
+	major     int
+	lasting   []Subscription // whatever the version
+	versioned []Subscription // to the subjects of the major version
 }
 
 // update subscribes to new modules and leaves those that are gone. What was
@@ -44,62 +46,77 @@ func (s *moduleSubs) follow() (left []Subscription, err error) {
 	var errs []error
 	for _, d := range s.node.host.Descriptors() {
 		held[d.ID] = true
-		major := majorOf(d.EffectiveVersion())
-		old := s.subs[d.ID]
-		if old != nil && old.major == major {
-			continue
-		}
-		sub, err := s.join(d, major)
+		gone, err := s.followModule(d)
+		left = append(left, gone...)
 		if err != nil {
 			errs = append(errs, err)
-			continue
-		}
-		s.subs[d.ID] = sub
-		if old != nil { // after the new one has joined, so that somebody always listens
-			left = append(left, old.list...)
 		}
 	}
 	for id, sub := range s.subs {
 		if !held[id] {
-			left = append(left, sub.list...)
+			left = append(left, sub.all()...)
 			delete(s.subs, id)
 		}
 	}
 	return left, errors.Join(errs...)
 }
 
-func (s *moduleSubs) join(d module.Descriptor, major int) (*moduleSub, error) {
-	n, sub := s.node, &moduleSub{major: major}
-	add := func(conn Conn, subject, queue string, handler func(*nats.Msg)) error {
-		one, err := conn.Subscribe(subject, queue, handler)
-		if err != nil {
-			sub.leave()
-			return err
-		}
-		sub.list = append(sub.list, one)
-		return nil
-	}
-	for _, kind := range []string{kindCall, kindCheck} {
-		receive := func(m *nats.Msg) { n.receive(kind, m) }
-		if err := add(n.conns.Calls, n.subjects.any(kind, d.ID), queueGroup, receive); err != nil {
+// followModule subscribes to a new module, or to another version of a known one.
+// The subjects without a version are not touched then: between two
+// subscriptions of one process a server may find nobody.
+func (s *moduleSubs) followModule(d module.Descriptor) (left []Subscription, err error) {
+	major, sub := majorOf(d.EffectiveVersion()), s.subs[d.ID]
+	switch {
+	case sub == nil:
+		sub = &moduleSub{}
+		if sub.lasting, err = s.join(d.ID, s.node.subjects.any, true); err != nil {
 			return nil, err
 		}
-		if err := add(n.conns.Calls, n.subjects.major(kind, major, d.ID), queueGroup, receive); err != nil {
-			return nil, err
+	case sub.major == major:
+		return nil, nil
+	}
+	at := func(kind, id string) string { return s.node.subjects.major(kind, major, id) }
+	versioned, err := s.join(d.ID, at, false)
+	if err != nil {
+		if s.subs[d.ID] == nil {
+			left = sub.lasting
 		}
+		return left, err
 	}
-	if err := add(n.conns.Control, n.subjects.cancelModule(d.ID), "", n.onCancelBroadcast); err != nil {
-		return nil, err
-	}
-	return sub, nil
+	left, sub.versioned, sub.major = sub.versioned, versioned, major
+	s.subs[d.ID] = sub
+	return left, nil
 }
 
-func (s *moduleSub) leave() {
-	for _, one := range s.list {
-		_ = one.Unsubscribe() // the connection is gone when it fails
+// join subscribes to calls and checks at the subjects that at gives, and where
+// asked to cancels of the module.
+func (s *moduleSubs) join(id string, at func(kind, id string) string, cancels bool) (list []Subscription, err error) {
+	n := s.node
+	add := func(conn Conn, subject, queue string, handler func(*nats.Msg)) {
+		if err != nil {
+			return
+		}
+		var one Subscription
+		if one, err = conn.Subscribe(subject, queue, handler); err == nil {
+			list = append(list, one)
+		}
 	}
-	s.list = nil
+	for _, kind := range []string{kindCall, kindCheck} {
+		add(n.conns.Calls, at(kind, id), queueGroup, func(m *nats.Msg) { n.receive(kind, m) })
+	}
+	if cancels {
+		add(n.conns.Control, n.subjects.cancelModule(id), "", n.onCancelBroadcast)
+	}
+	if err != nil {
+		for _, one := range list {
+			_ = one.Unsubscribe() // the connection is gone when it fails
+		}
+		return nil, err
+	}
+	return list, nil
 }
+
+func (s *moduleSub) all() []Subscription { return slices.Concat(s.lasting, s.versioned) }
 
 // close leaves all queue groups for good, and takes them out.
 func (s *moduleSubs) close() []Subscription {
@@ -108,7 +125,7 @@ func (s *moduleSubs) close() []Subscription {
 	s.closed = true
 	var all []Subscription
 	for _, sub := range s.subs {
-		all = append(all, sub.list...)
+		all = append(all, sub.all()...)
 	}
 	clear(s.subs)
 	return all
