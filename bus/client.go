@@ -25,6 +25,9 @@ type ClientOptions struct {
 	Logger *slog.Logger
 	// Limits bound what is accepted from peers; the protocol's defaults when zero.
 	Limits contextwire.Limits
+	// StreamWindow is how far a stream may be ahead of its reader unless the request
+	// says so itself; contextwire.DefaultCredit when zero.
+	StreamWindow contextwire.Credit
 }
 
 // Client calls, checks and cancels modules on any node. Safe for concurrent
@@ -35,6 +38,7 @@ type Client struct {
 	name     string
 	log      *slog.Logger
 	limits   contextwire.Limits
+	window   contextwire.Credit
 	dir      *directory
 	// inbox is the prefix under which replies and probes arrive.
 	inbox string
@@ -97,7 +101,7 @@ func NewClient(conns *Conns, o ClientOptions) (*Client, error) {
 		return nil, module.Errorf(module.CodeConfigInvalid, "client: %w", err)
 	}
 	c := &Client{
-		conns: conns, subjects: s, name: o.Name, log: o.Logger, limits: o.Limits,
+		conns: conns, subjects: s, name: o.Name, log: o.Logger, limits: o.Limits, window: o.StreamWindow,
 		inbox:   conns.Calls.NewInbox(),
 		pending: map[string]*attempt{}, calls: map[string]*outgoing{}, hosts: map[proc]*host{},
 	}
@@ -106,6 +110,12 @@ func NewClient(conns *Conns, o ClientOptions) (*Client, error) {
 	}
 	if c.log == nil {
 		c.log = slog.Default()
+	}
+	if c.window == (contextwire.Credit{}) {
+		c.window = contextwire.DefaultCredit()
+	}
+	if c.window.Frames < 1 || c.window.Bytes < 1 {
+		return nil, module.Errorf(module.CodeConfigInvalid, "client: stream window is below 1/1")
 	}
 	if c.limits == (contextwire.Limits{}) {
 		c.limits = contextwire.DefaultLimits()
@@ -261,7 +271,11 @@ func override(parent *module.Context, o module.CallOptions) *module.Context {
 // are marked Remote. With req.Trace the reply holds the pipeline's trace; then,
 // and only then, a failed call may have a reply beside its error.
 func (c *Client) Invoke(ctx context.Context, req *contextwire.Request) (*contextwire.Reply, error) {
-	body, final, err := c.exchange(ctx, kindCall, req)
+	return c.reply(ctx, req, nil)
+}
+
+func (c *Client) reply(ctx context.Context, req *contextwire.Request, send func(module.Chunk) error) (*contextwire.Reply, error) {
+	body, final, err := c.exchange(ctx, kindCall, req, send)
 	if err != nil && final.trace == nil {
 		return nil, err
 	}
@@ -272,7 +286,7 @@ func (c *Client) Invoke(ctx context.Context, req *contextwire.Request) (*context
 
 // Check validates a call on its owner without running it.
 func (c *Client) Check(ctx context.Context, req *contextwire.Request) (*module.PreflightResult, error) {
-	body, _, err := c.exchange(ctx, kindCheck, req)
+	body, _, err := c.exchange(ctx, kindCheck, req, nil)
 	if err != nil {
 		return nil, err
 	}

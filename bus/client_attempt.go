@@ -41,6 +41,7 @@ type attempt struct {
 	started time.Time
 	frames  chan *nats.Msg
 	lost    chan *module.Error // capacity 1
+	in      *inflow            // nil unless the call is a stream
 	host    *host              // the process that has it; only run writes it
 	grace   time.Duration
 	heard   bool // a frame came, so somebody has the call
@@ -53,6 +54,10 @@ func replyToken(call string, attempt int) string { return call + "-" + strconv.I
 // deliver is called by the reply subscription and never blocks: an attempt
 // expects few frames, and of those only progress may be left out.
 func (a *attempt) deliver(m *nats.Msg) {
+	if a.in != nil {
+		a.in.deliver(m)
+		return
+	}
 	for {
 		select {
 		case a.frames <- m:
@@ -89,7 +94,11 @@ func (a *attempt) run(ctx context.Context) (map[string]any, proc, error) {
 	c := a.client
 	a.key = cancel.Key{Call: a.req.CallID, Attempt: a.req.Attempt}
 	a.token = replyToken(a.req.CallID, a.req.Attempt)
-	a.frames, a.lost = make(chan *nats.Msg, 4), make(chan *module.Error, 1)
+	a.lost = make(chan *module.Error, 1)
+	if a.in == nil {
+		a.frames = make(chan *nats.Msg, 4)
+	}
+	defer a.in.close()
 	a.grace, a.started = a.target.grace, time.Now()
 
 	h, body, err := contextwire.EncodeRequest(a.req, contextwire.MsgPack)
@@ -173,19 +182,41 @@ func (a *attempt) wait(ctx context.Context) (map[string]any, proc, error) {
 		silence = timer(silenceLimit)
 	}
 	armBackstop()
+	read := func(m *nats.Msg) (map[string]any, bool, error) {
+		silence = nil
+		grace := a.grace
+		body, over, err := a.frame(m)
+		if a.grace != grace {
+			armBackstop()
+		}
+		return body, over, err
+	}
 	for {
-		select {
-		case m := <-a.frames:
-			silence = nil
-			grace := a.grace
-			body, ended, err := a.frame(m)
-			if ended || err != nil {
+		if m := a.in.next(); m != nil {
+			// It is read even when its owner is lost since; a reader that was told to
+			// stop reads no more.
+			if cause := a.ended(ctx); cause != nil {
+				return nil, a.owner(), a.stop(cause)
+			}
+			body, over, err := read(m)
+			if over || err != nil {
 				return body, a.owner(), err
 			}
-			if a.grace != grace {
-				armBackstop()
+			continue
+		}
+		select {
+		case m := <-a.frames:
+			body, over, err := read(m)
+			if over || err != nil {
+				return body, a.owner(), err
 			}
+		case <-a.in.arrived():
+		case <-a.in.due():
+			a.grant()
 		case e := <-a.lost:
+			if a.in.hasEnd() {
+				continue
+			}
 			a.fate = fateLost
 			a.client.giveUp(a, cancel.Because(cancel.NodeLost, a.client.name, "owner lost"))
 			return nil, a.owner(), e
@@ -211,12 +242,28 @@ func (a *attempt) wait(ctx context.Context) (map[string]any, proc, error) {
 		case <-a.out.stopped:
 			return nil, a.owner(), a.stop(a.out.cause)
 		case <-backstop:
+			if a.in.hasEnd() {
+				continue
+			}
 			a.fate = fateGivenUp
 			a.client.giveUp(a, cancel.Because(cancel.Timeout, a.client.name, "no answer in time"))
 			return nil, a.owner(), module.Errorf(module.CodeModuleTimeout, "the owner did not answer in time").
 				WithDetails(map[string]any{"module_id": a.req.ModuleID})
 		}
 	}
+}
+
+// ended is why this side no longer waits, when it does not.
+func (a *attempt) ended(ctx context.Context) error {
+	select {
+	case <-a.out.stopped:
+		return a.out.cause
+	default:
+	}
+	if cause := context.Cause(ctx); cause != nil && !isTimeout(cause) {
+		return cause
+	}
+	return nil
 }
 
 // stop ends the attempt because this side no longer waits.
@@ -263,13 +310,22 @@ func (a *attempt) frame(m *nats.Msg) (body map[string]any, ended bool, err error
 		if f.Grace > 0 {
 			a.grace = f.Grace
 		}
+		a.in.grantTo(f.CreditTo)
 	case contextwire.FrameProgress:
 		if a.req.Progress != nil && f.Progress != nil {
 			a.req.Progress(*f.Progress)
 		}
 	case contextwire.FrameTrace:
 		a.out.trace = f.Body
+	case contextwire.FrameData, contextwire.FrameEnd:
+		if a.in == nil {
+			return nil, true, module.Errorf(module.CodeBusBadMessage, "a stream came in answer to a call that is none")
+		}
+		return a.part(f, m)
 	case contextwire.FrameResult:
+		if a.in != nil {
+			return nil, true, a.truncated("it ended as if it were none")
+		}
 		if f.BodyRef != nil {
 			return nil, true, module.Errorf(module.CodeBusBadMessage, "the result lies in an object store this client does not read")
 		}
@@ -285,6 +341,9 @@ func (a *attempt) frame(m *nats.Msg) (body map[string]any, ended bool, err error
 			if f.RetryAfter > 0 {
 				f.Err = f.Err.WithDetail("retry_after_ms", f.RetryAfter.Milliseconds())
 			}
+		}
+		if a.begun() {
+			f.Err = started(f.Err)
 		}
 		return nil, true, f.Err
 	}

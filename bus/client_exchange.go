@@ -29,13 +29,16 @@ type final struct {
 }
 
 // exchange runs a call or check over as many attempts as are allowed and
-// needed. The rules of wire protocol section 5, Retries by the client.
-func (c *Client) exchange(ctx context.Context, kind string, r *contextwire.Request) (map[string]any, final, error) {
+// needed; a stream's chunks go to send, which is nil for all else. The rules of wire protocol section 5, Retries by the client.
+func (c *Client) exchange(ctx context.Context, kind string, r *contextwire.Request, send func(module.Chunk) error) (map[string]any, final, error) {
 	if err := module.ValidateID(r.ModuleID); err != nil {
 		return nil, final{}, err
 	}
 	out := &outgoing{req: *r, stopped: make(chan struct{})}
 	req := &out.req
+	if req.Stream = send != nil; req.Stream && req.Credit == (contextwire.Credit{}) {
+		req.Credit = c.window
+	}
 	if req.CallID == "" {
 		req.CallID = contextwire.NewCallID()
 	}
@@ -66,6 +69,9 @@ func (c *Client) exchange(ctx context.Context, kind string, r *contextwire.Reque
 			a = &attempt{}
 		}
 		a.client, a.out, a.kind, a.target, a.req, a.deadline = c, out, kind, t, req, deadline
+		if send != nil {
+			a.in = newInflow(send, req.Credit)
+		}
 		body, by, err := a.run(ctx)
 		if err == nil {
 			return body, final{by, n, out.trace}, nil
@@ -134,7 +140,7 @@ func (c *Client) end(o *outgoing) {
 
 // retry decides whether another attempt is allowed and how long to wait first.
 func (c *Client) retry(e *module.Error, a *attempt, n int, deadline time.Time, tried []proc) (time.Duration, bool) {
-	if n >= maxAttempts {
+	if n >= maxAttempts || a.begun() {
 		return 0, false
 	}
 	switch {

@@ -149,12 +149,12 @@ func (h *host) changes(now time.Time) (opened, closed []cancel.Key, idle bool) {
 	}
 	h.active = false
 	for k, a := range h.open {
-		if !h.told[k] && now.Sub(a.started) >= tick {
+		if !h.told[k] && now.Sub(a.started) >= tick && !a.in.hasEnd() {
 			opened = append(opened, k)
 		}
 	}
 	for k := range h.told {
-		if _, still := h.open[k]; !still {
+		if a := h.open[k]; a == nil || a.in.hasEnd() {
 			closed = append(closed, k)
 		}
 	}
@@ -261,8 +261,7 @@ func (c *Client) lostError(a *attempt, p proc, why string) *module.Error {
 		details["node"], details["boot"] = p.node, p.boot
 	}
 	e := module.Errorf(module.CodeBusNodeLost, "%s", why).WithDetails(details)
-	ann, known := c.dir.annotations(a.req.ModuleID)
-	e.Retryable = module.TriOf(known && (ann.Idempotent || ann.Readonly))
+	e.Retryable = c.repeatable(a.req.ModuleID)
 	return e.At(a.req.Context, a.req.ModuleID)
 }
 

@@ -7,7 +7,7 @@ import "time"
 func (n *Node) Stall(d time.Duration) { n.beat.Store(time.Now().Add(-d).UnixNano()) }
 
 // Tables counts what a node remembers of calls.
-type Tables struct{ Running, InFlight, Holding, Waiting, Kept, KeptOrder, Callers int }
+type Tables struct{ Running, InFlight, Holding, Waiting, Kept, KeptOrder, Callers, Flows int }
 
 // Tables returns what n remembers now.
 func (n *Node) Tables() Tables {
@@ -18,7 +18,10 @@ func (n *Node) Tables() Tables {
 	kept, order, callers := len(n.replay.frames), len(n.replay.order), len(n.replay.callers)
 	n.replay.mu.Unlock()
 	holding, waiting := n.gate.load()
-	return Tables{running, n.table.Len(), holding, waiting, kept, order, callers}
+	n.flows.mu.Lock()
+	flows := len(n.flows.open)
+	n.flows.mu.Unlock()
+	return Tables{running, n.table.Len(), holding, waiting, kept, order, callers, flows}
 }
 
 // Tables returns how many attempts and calls c waits for, how many processes it

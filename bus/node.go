@@ -119,6 +119,8 @@ type Node struct {
 	subs    *moduleSubs
 	direct  []Subscription // calls to this process by name
 	facts   *publisher
+	streams StreamHandler // nil when the host does not stream
+	flows   outflows
 
 	// beat is when the node last noticed time passing; a gap means that it was
 	// stalled and that what waits in its buffers may be stale.
@@ -161,6 +163,7 @@ func NewNode(conns *Conns, host Host, o NodeOptions) (*Node, error) {
 		running: map[cancel.Key]*running{},
 		drained: make(chan struct{}),
 	}
+	n.streams, _ = host.(StreamHandler)
 	n.life, n.stop = context.WithCancelCause(context.Background())
 	n.workers = newWorkers(n.life.Done(), &n.wg)
 	n.subs = &moduleSubs{node: n, subs: map[string]*moduleSub{}}
@@ -197,6 +200,11 @@ func (n *Node) start() error {
 	}
 	if err := n.subscribeControl(); err != nil {
 		return err
+	}
+	if n.streams != nil {
+		if err := n.listenForCredit(); err != nil {
+			return err
+		}
 	}
 	for _, kind := range []string{kindCall, kindCheck} {
 		subject := n.subjects.directed(kind, n.opts.ID, n.boot, ">")

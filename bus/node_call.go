@@ -30,6 +30,7 @@ type running struct {
 	token *cancel.Token
 	entry *cancel.Entry
 	reply replier
+	flow  *outflow // of a stream, once it is admitted
 
 	mu         sync.Mutex
 	callerID   string // known once the body is decoded
@@ -42,6 +43,17 @@ func (r *running) root() string {
 		return r.head.Root
 	}
 	return r.key.Call
+}
+
+// streams reports whether the output is wanted in parts. A check runs nothing,
+// whatever the mode of the call it is about.
+func (r *running) streams() bool { return r.kind == kindCall && r.head.Stream }
+
+func (r *running) mode() string {
+	if r.streams() {
+		return contextwire.ModeStream
+	}
+	return contextwire.ModeUnary
 }
 
 // issuerOf is the inbox prefix of a reply subject: all but its last token.
@@ -79,6 +91,7 @@ func (n *Node) receive(kind string, m *nats.Msg) {
 		r.traceID = head.TraceParent.TraceID
 	}
 	r.reply.node, r.reply.to, r.reply.call, r.reply.bare, r.reply.ct = n, m.Reply, r.key.Call, head.Bare, head.Accept
+	r.reply.stream = r.streams()
 	if e := r.precheck(); e != nil {
 		r.reply.fail(e.NotExecuted())
 		return
@@ -109,7 +122,7 @@ func (r *running) precheck() *module.Error {
 		return contextwire.TooLarge(int64(len(r.body)), int64(n.opts.Limits.MaxBody))
 	case r.head.BudgetExhausted:
 		return module.Errorf(module.CodeBusBudgetExhausted, "the call arrived without any time left")
-	case r.head.Stream:
+	case r.streams() && n.streams == nil:
 		return module.Errorf(module.CodeNotImplemented, "this node does not stream")
 	case r.head.BodyRef != nil:
 		return module.Errorf(module.CodeNotImplemented, "this node does not read bodies from an object store")
@@ -136,7 +149,7 @@ func (n *Node) enter(r *running) {
 	r.ctx, r.token = cancel.Join(n.life, nil)
 	entry, err := n.table.Begin(cancel.Call{
 		Key: r.key, Root: r.root(), Parent: r.head.Parent, Trace: r.traceID, ModuleID: r.head.ModuleID,
-		Issuer: r.issuer, Mode: contextwire.ModeUnary, StartedAt: r.arrived, Budget: r.head.Budget, Token: r.token,
+		Issuer: r.issuer, Mode: r.mode(), StartedAt: r.arrived, Budget: r.head.Budget, Token: r.token,
 	})
 	var buried *cancel.Tombstoned
 	switch {
@@ -169,7 +182,11 @@ func (n *Node) enter(r *running) {
 
 	switch v, after := n.gate.enter(r); v {
 	case admitted, queued:
-		n.accepts.add(r)
+		if r.streams() {
+			r.openFlow()
+		} else {
+			n.accepts.add(r)
+		}
 		n.workers.run(r)
 	case entangled:
 		r.failEntangled()
@@ -203,6 +220,7 @@ func (r *running) decode() (*contextwire.Request, error) {
 // end forgets the call everywhere. Its terminal frame is kept by then.
 func (r *running) end() {
 	n := r.node
+	r.closeFlow()
 	r.entry.End()
 	n.mu.Lock()
 	delete(n.running, r.key)
@@ -224,6 +242,9 @@ func (r *running) run() {
 	var output map[string]any
 	if failure == nil {
 		output, failure = r.execute()
+	}
+	if r.flow != nil {
+		r.reply.sent = r.flow.count()
 	}
 	msg := r.reply.terminal(output, failure)
 	if msg != nil && r.kind == kindCall && !r.head.Bare {
@@ -294,21 +315,26 @@ func (r *running) execute() (map[string]any, *module.Error) {
 		return res.Map(), nil
 	}
 	req.Progress = r.reply.progress
-	reply, err := r.node.host.Invoke(r.ctx, req)
+	reply, err := r.invoke(req)
 	if req.Trace && reply != nil && reply.Trace != nil {
 		r.reply.interim(&contextwire.Frame{Kind: contextwire.FrameTrace, Body: reply.Trace})
 	}
 	if err != nil {
 		e := module.Propagate(err, r.head.ModuleID, req.Context)
-		if e.Remote && e.Unexecuted {
+		if e.Remote || (r.flow != nil && r.flow.count() > 0) {
 			// What was not executed is a call further down, not this one.
-			c := *e
-			c.Unexecuted = false
-			e = &c
+			e = started(e)
 		}
 		return nil, e
 	}
 	return reply.Output, nil
+}
+
+func (r *running) invoke(req *contextwire.Request) (*contextwire.Reply, error) {
+	if r.flow != nil {
+		return r.node.streams.InvokeStream(r.ctx, req, r.flow.send)
+	}
+	return r.node.host.Invoke(r.ctx, req)
 }
 
 // note remembers what the list of calls shows.
@@ -336,6 +362,6 @@ func (r *running) record() contextwire.CallRecord {
 		Call: r.key.Call, Attempt: r.key.Attempt, Root: r.root(), Parent: r.head.Parent,
 		ModuleID: r.head.ModuleID, Node: r.node.opts.ID, Boot: r.node.boot,
 		CallerID: r.callerID, IdentityID: r.identityID, TraceID: r.traceID,
-		Mode: contextwire.ModeUnary, StartedAt: r.arrived.UTC(), BudgetMS: r.head.Budget.Milliseconds(), State: state,
+		Mode: r.mode(), StartedAt: r.arrived.UTC(), BudgetMS: r.head.Budget.Milliseconds(), State: state,
 	}
 }

@@ -1,6 +1,7 @@
 package bus
 
 import (
+	"errors"
 	"sync"
 	"time"
 
@@ -21,6 +22,10 @@ type replier struct {
 	call string
 	bare bool
 	ct   contextwire.ContentType
+	// stream says that the call ends with an end frame, sent how many data frames
+	// came before it.
+	stream bool
+	sent   uint64
 
 	mu       sync.Mutex
 	over     bool
@@ -68,6 +73,18 @@ func (p *replier) interim(f *contextwire.Frame) {
 	}
 }
 
+// data sends a chunk unless the call is over.
+func (p *replier) data(m *nats.Msg) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.over {
+		return errCallOver
+	}
+	return p.node.conns.Calls.Publish(m)
+}
+
+var errCallOver = errors.New("the call is over")
+
 func (p *replier) encode(f *contextwire.Frame) (*nats.Msg, error) {
 	f.CallID, f.Node, f.Boot = p.call, p.node.opts.ID, p.node.boot
 	h, body, err := contextwire.EncodeFrame(f, p.ct)
@@ -102,13 +119,7 @@ func (p *replier) terminal(output map[string]any, failure *module.Error) *nats.M
 		return m
 	}
 	// What cannot be sent is said instead; an error always fits.
-	e := module.Propagate(err, "", nil)
-	if e.Unexecuted {
-		c := *e
-		c.Unexecuted = false
-		e = &c
-	}
-	if m, err = p.encodeTerminal(nil, e); err != nil {
+	if m, err = p.encodeTerminal(nil, started(err)); err != nil {
 		p.node.log.Error("cannot encode an error", "call_id", p.call, "cause", err)
 		return nil
 	}
@@ -124,6 +135,9 @@ func (p *replier) encodeTerminal(output map[string]any, failure *module.Error) (
 		return &nats.Msg{Subject: p.to, Header: nats.Header(h), Data: body}, nil
 	}
 	f := &contextwire.Frame{Kind: contextwire.FrameResult, Body: output}
+	if p.stream {
+		f = &contextwire.Frame{Kind: contextwire.FrameEnd, Seq: p.sent, Body: output}
+	}
 	if failure != nil {
 		f = &contextwire.Frame{Kind: contextwire.FrameError, Err: failure, RetryAfter: retryAfter(failure)}
 	}
