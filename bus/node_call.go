@@ -319,6 +319,11 @@ func (r *running) execute() (map[string]any, *module.Error) {
 	if req.Trace && reply != nil && reply.Trace != nil {
 		r.reply.interim(&contextwire.Frame{Kind: contextwire.FrameTrace, Body: reply.Trace})
 	}
+	if r.flow != nil {
+		if e := r.flow.broken(err); e != nil {
+			return nil, e.At(req.Context, r.head.ModuleID)
+		}
+	}
 	if err != nil {
 		e := module.Propagate(err, r.head.ModuleID, req.Context)
 		if e.Remote || (r.flow != nil && r.flow.count() > 0) {

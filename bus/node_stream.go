@@ -33,6 +33,7 @@ type outflow struct {
 	mu    sync.Mutex
 	sent  contextwire.Credit
 	limit contextwire.Credit // totals that the caller allows
+	lost  bool               // a data frame reached nobody
 	wake  chan struct{}      // capacity 1: limit has grown
 }
 
@@ -60,6 +61,7 @@ func (n *Node) onCredit(m *nats.Msg) {
 	switch {
 	case s == nil: // the stream is over
 	case isNoResponders(m):
+		s.lose()
 		if s.r.token.Cancel(cancel.Because(cancel.CallerGone, n.opts.ID, "the reader of the stream is gone")) {
 			n.log.Info("cancelled a stream whose reader is gone", "module_id", s.r.head.ModuleID, "call_id", s.r.key.Call, "cause", cancel.CallerGone)
 		}
@@ -149,11 +151,40 @@ func (s *outflow) send(chunk module.Chunk) error {
 	}
 	if err := r.reply.data(m); err != nil {
 		// It is lost, and with it the stream.
-		return module.Wrap(module.CodeBusStreamTruncated, err, "a chunk could not be sent").
-			WithDetails(map[string]any{"module_id": r.head.ModuleID, "chunk_index": int64(frame.Seq)}).
-			WithRetryable(module.TriOf(r.node.repeatable(r.head.ModuleID)))
+		s.lose()
+		return s.truncated(err)
 	}
 	return nil
+}
+
+func (s *outflow) lose() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lost = true
+}
+
+// broken is how the stream ends whose chunk is known to be lost, whatever the
+// module made of it; the caller may be there after all, or again. It is nil when
+// nothing is lost.
+func (s *outflow) broken(err error) *module.Error {
+	s.mu.Lock()
+	lost := s.lost
+	s.mu.Unlock()
+	if !lost {
+		return nil
+	}
+	return s.truncated(err)
+}
+
+func (s *outflow) truncated(err error) *module.Error {
+	const text = "a chunk of the stream did not reach its reader"
+	e := module.Errorf(module.CodeBusStreamTruncated, text)
+	if err != nil {
+		e = module.Wrap(module.CodeBusStreamTruncated, err, text)
+	}
+	id := s.r.head.ModuleID
+	return e.WithDetails(map[string]any{"module_id": id, "chunks": int64(s.count())}).
+		WithRetryable(module.TriOf(s.r.node.repeatable(id)))
 }
 
 // await waits for credit, or for the end of the call.

@@ -149,6 +149,46 @@ func TestKilledReaderIsNoticedByTheNextChunk(t *testing.T) {
 	})
 }
 
+// A reader that was away for a moment, say because it reconnects, learns that
+// its stream is broken, not that somebody cancelled it.
+func TestReaderThatComesBackFindsTheStreamBroken(t *testing.T) {
+	onWire(t, func(w *wire) {
+		p := newCounting(-1)
+		p.every = 10 * time.Millisecond
+		n := w.node("n1", newStreamHost().stream("mod.x", module.Annotations{Idempotent: true}, p.run))
+		a := w.peer()
+		m := a.request(&contextwire.Request{ModuleID: "mod.x", Stream: true})
+		m.Reply = "_INBOX.away.1"
+		got := make(chan *nats.Msg, 100)
+		sub, err := a.Subscribe("_INBOX.away.*", "", func(m *nats.Msg) { got <- m })
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		a.send(m)
+		pass(25 * time.Millisecond)
+		if len(got) != 3 {
+			w.t.Fatalf("%d frames in 25 ms, want accept and two chunks", len(got))
+		}
+		if err := sub.Unsubscribe(); err != nil {
+			w.t.Fatal(err)
+		}
+		if cause := cancel.ReasonOf(<-p.ended); cause != cancel.CallerGone {
+			w.t.Errorf("the module was stopped for %q", cause)
+		}
+		pass(0)
+		m.Reply = a.inbox + ".1"
+		if _, err := a.Subscribe("_INBOX.away.*", "", func(m *nats.Msg) { a.got <- m }); err != nil {
+			w.t.Fatal(err)
+		}
+		m.Subject = directed(n, "mod.x")
+		a.send(m) // the node still has the end
+		e := a.next()
+		if e.Kind != contextwire.FrameError || e.Err.Code != module.CodeBusStreamTruncated || e.Err.Retryable != module.True || e.Err.Unexecuted {
+			w.t.Errorf("the end is %+v, %v", e, e.Err)
+		}
+	})
+}
+
 // One that is killed or frozen while the module waits for credit is noticed by
 // the probe, as with any call.
 func TestLostReaderOfABlockedStreamIsNoticed(t *testing.T) {
