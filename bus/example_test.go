@@ -23,12 +23,29 @@ func (greeter) Invoke(ctx context.Context, req *contextwire.Request) (*contextwi
 	return &contextwire.Reply{Output: map[string]any{"text": fmt.Sprint("hello ", req.Inputs["name"])}}, nil
 }
 
+// InvokeStream makes it a host that streams.
+func (g greeter) InvokeStream(ctx context.Context, req *contextwire.Request, send func(module.Chunk) error) (*contextwire.Reply, error) {
+	if req.ModuleID != "text.count" {
+		reply, err := g.Invoke(ctx, req)
+		if err == nil {
+			err = send(reply.Output)
+		}
+		return reply, err
+	}
+	for i := range int64(1000) {
+		if err := send(module.Chunk{"n": i + 1}); err != nil {
+			return nil, module.Wrap(module.CodeExecutionCancelled, err, "stopped counting")
+		}
+	}
+	return &contextwire.Reply{Output: map[string]any{"n": int64(1000)}}, nil
+}
+
 func (greeter) Check(_ context.Context, req *contextwire.Request) (*module.PreflightResult, error) {
 	return &module.PreflightResult{Valid: req.Inputs["name"] != nil}, nil
 }
 
 func (greeter) Descriptors() []module.Descriptor {
-	return []module.Descriptor{{ID: "text.greet", Description: "Greet somebody"}, {ID: "text.wait", Description: "Wait for ever"}}
+	return []module.Descriptor{{ID: "text.greet", Description: "Greet somebody"}, {ID: "text.wait", Description: "Wait for ever"}, {ID: "text.count", Description: "Count"}}
 }
 
 func (greeter) OnChange(func()) (stop func()) { return func() {} }
@@ -166,4 +183,26 @@ func ExampleNode_Drain() {
 	_, err := client.Call(ctx, "text.greet", nil)
 	fmt.Println(module.CodeOf(err))
 	// Output: BUS_NO_RESPONDERS
+}
+
+// A stream is a range over chunks. Leaving the loop stops the module.
+func ExampleClient_Stream() {
+	ctx := context.Background()
+	client, _, stop := exampleBus(ctx)
+	defer stop()
+	must(0, client.WaitModule(ctx, "text.count"))
+
+	for chunk, err := range client.Stream(ctx, "text.count", nil) {
+		if err != nil {
+			panic(err)
+		}
+		fmt.Println(chunk["n"])
+		if chunk["n"] == int64(3) {
+			break
+		}
+	}
+	// Output:
+	// 1
+	// 2
+	// 3
 }

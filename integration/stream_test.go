@@ -19,6 +19,12 @@ import (
 	"github.com/apbus/apbus/module"
 )
 
+// What carries a stream from one executor to the other.
+var (
+	_ executor.RemoteStreamer = (*bus.Client)(nil)
+	_ bus.StreamHandler       = (*executor.Executor)(nil)
+)
+
 // streamingNode is a node with its executor and the client it reaches others by.
 func streamingNode(t *testing.T, server *bus.Embedded, id string, modules ...module.Module) (*executor.Executor, *bus.Client) {
 	t.Helper()
