@@ -302,6 +302,7 @@ func TestStreamIsTriedAgainBeforeItsFirstChunk(t *testing.T) {
 func TestStreamThatHasEndedOutlivesItsHost(t *testing.T) {
 	onFaulty(t, func(f *faulty) {
 		p := newCounting(10)
+		p.every = 200 * time.Millisecond // long enough for a ping to list it
 		_, host := f.host("n1", newStreamHost().stream("mod.x", module.Annotations{}, p.run))
 		c, _ := f.caller("mod.x")
 		var resent atomic.Int64

@@ -217,6 +217,34 @@ func TestStreamOnTheWire(t *testing.T) {
 	})
 }
 
+// The window in bytes of bodies holds a module back like the one in frames.
+func TestStreamWaitsForBytes(t *testing.T) {
+	onWire(t, func(w *wire) {
+		p := newCounting(10)
+		w.node("n1", newStreamHost().stream("mod.x", module.Annotations{}, p.run))
+		a := w.peer()
+		a.send(a.request(&contextwire.Request{ModuleID: "mod.x", Stream: true, Credit: creditOf(100, 30)}))
+		const body = 7 // {"i":0}
+		got := a.frames()
+		if len(got) != 1+30/body {
+			w.t.Fatalf("%d frames within 30 bytes, want accept and 4 chunks", len(got))
+		}
+		grant := func(frames, bytes int64) int {
+			a.send(&nats.Msg{Subject: got[0].CreditTo, Header: nats.Header(contextwire.EncodeCredit(creditOf(frames, bytes)))})
+			return len(a.frames())
+		}
+		if n := grant(1000, 34); n != 0 {
+			w.t.Errorf("%d chunks more within 34 bytes", n)
+		}
+		if n := grant(1000, 35); n != 1 {
+			w.t.Errorf("%d chunks more within 35 bytes, want 1", n)
+		}
+		if n := grant(1000, 1000); n != 6 {
+			w.t.Errorf("%d frames at the end, want five chunks and the end", n)
+		}
+	})
+}
+
 // A reader that takes its time holds back its own module, a window ahead of it,
 // and no other call.
 func TestSlowReaderHoldsBackOnlyItsModule(t *testing.T) {
