@@ -207,7 +207,8 @@ func TestOwnersLateAnswerCounts(t *testing.T) {
 			if err != nil {
 				w.t.Error(err)
 			}
-			time.AfterFunc(time.Duration(ms)*time.Millisecond+time.Second, func() {
+			// Not at the time of a ping: its answer would race the end of the test.
+			time.AfterFunc(time.Duration(ms)*time.Millisecond+1100*time.Millisecond, func() {
 				p.answer(m, failure(module.Errorf(module.CodeModuleTimeout, "the module had its time")))
 			})
 			return []*contextwire.Frame{{Kind: contextwire.FrameAccept}}
