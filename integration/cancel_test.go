@@ -208,6 +208,7 @@ func TestCancelMayOvertakeItsCall(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			s := s.in(t)
 			call := contextwire.NewCallID()
+			before, _ := s.stats(n)["tombstones"].(float64)
 			notice := &nats.Msg{Subject: tt.subject, Data: []byte(`{"call":"` + call + `","reason":"caller","by":"test","at":"2026-01-01T00:00:00Z"}`)}
 			if tt.answered {
 				m, err := s.request(notice.Subject, nil, notice.Data)
@@ -220,7 +221,10 @@ func TestCancelMayOvertakeItsCall(t *testing.T) {
 			} else if err := s.peer().PublishMsg(notice); err != nil {
 				t.Fatal(err)
 			}
-			eventually(t, startLimit, "the tombstone stands", func() bool { return s.stats(n)["tombstones"] != 0.0 })
+			eventually(t, startLimit, "the tombstone stands", func() bool {
+				now, _ := s.stats(n)["tombstones"].(float64)
+				return now > before
+			})
 			h, body := enveloped(t, call, "demo.effect", map[string]any{"key": call})
 			m, err := s.request(tt.callSubject, h, body)
 			if err != nil {

@@ -202,8 +202,8 @@ func (h *ErrorHistory) Save(ctx context.Context, s Storage) error {
 		}
 	}
 	for i, fingerprint := range gone {
-		if h.has(fingerprint) {
-			continue // it happened again
+		if h.again(fingerprint) {
+			continue
 		}
 		if err := s.Delete(ctx, StorageErrorHistory, fingerprint); err != nil {
 			h.unsaved(nil, gone[i:])
@@ -213,10 +213,16 @@ func (h *ErrorHistory) Save(ctx context.Context, s Storage) error {
 	return nil
 }
 
-func (h *ErrorHistory) has(fingerprint string) bool {
+// again reports whether an entry that went has come back. What is stored of its
+// former self is its own from then on, to be deleted when it goes.
+func (h *ErrorHistory) again(fingerprint string) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.entries[fingerprint] != nil
+	e := h.entries[fingerprint]
+	if e != nil {
+		e.stored = true
+	}
+	return e != nil
 }
 
 func (h *ErrorHistory) unsaved(changed []ErrorEntry, gone []string) {

@@ -248,6 +248,45 @@ func TestErrorHistoryConcurrent(t *testing.T) {
 	}
 }
 
+// recordingStorage records an error while an entry is being saved.
+type recordingStorage struct {
+	*middleware.MemoryStorage
+	onSave func()
+}
+
+func (s *recordingStorage) Save(ctx context.Context, namespace, key string, value map[string]any) error {
+	if f := s.onSave; f != nil {
+		s.onSave = nil
+		f()
+	}
+	return s.MemoryStorage.Save(ctx, namespace, key, value)
+}
+
+// An entry that comes back while its former self is about to be deleted owns what
+// is stored of it, and takes it along when it goes again.
+func TestErrorHistoryEntryThatComesBackDuringASave(t *testing.T) {
+	h := middleware.NewErrorHistory(middleware.HistoryConfig{MaxPerModule: 1, MaxTotal: 10})
+	s := &recordingStorage{MemoryStorage: middleware.NewMemoryStorage()}
+	record := func(code module.Code) { h.Record("m.n", module.Errorf(code, "no")) }
+	save := func() {
+		t.Helper()
+		if err := h.Save(t.Context(), s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	record("FIRST")
+	save()
+	record("SECOND") // FIRST goes
+	s.onSave = func() { record("FIRST") }
+	save()
+	record("SECOND") // and goes again, before it was saved
+	save()
+	stored, err := s.List(t.Context(), middleware.StorageErrorHistory, "")
+	if err != nil || len(stored) != 1 || stored[0].Value["code"] != "SECOND" {
+		t.Errorf("stored %v, %v, want SECOND alone", stored, err)
+	}
+}
+
 func BenchmarkErrorHistory(b *testing.B) {
 	h := middleware.NewErrorHistory(middleware.HistoryConfig{})
 	e := module.Errorf(module.CodeModuleTimeout, "module a.b exceeded its time of 30000 ms")

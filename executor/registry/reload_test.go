@@ -287,7 +287,7 @@ func TestReloadStorm(t *testing.T) {
 	}
 	for range 2 {
 		reloaders.Go(func() {
-			for range 200 {
+			for n := 0; n < 200 || calls.Load() == 0; n++ {
 				_, err := r.Reload(t.Context(), "m", registry.ReloadOptions{})
 				if err != nil && module.CodeOf(err) != module.CodeModuleNotFound { // the other one is at it
 					t.Error(err)
