@@ -149,7 +149,7 @@ var testThird = map[string]string{
 
 // mutableVars are the package variables that may change, with the reason.
 var mutableVars = map[string]string{
-	"executor.strategies":     "the seed's class method registers strategies for the whole process; guarded by its own lock",
+	"executor.strategies": "the seed's class method registers strategies for the whole process; guarded by its own lock",
 }
 
 // banned are package names that say nothing about what a package owns.
