@@ -83,6 +83,7 @@ func (c *devCmd) Run(s *session) (err error) {
 	if err := probe(ctx, api, tokens.caller, s.spec.Version); err != nil {
 		return startError(s.ctx, ctx, fmt.Errorf("the probe call did not pass: %w", err))
 	}
+	sup.settle()
 	if err := c.welcome(s.stdout, api, tokens); err != nil {
 		return err
 	}

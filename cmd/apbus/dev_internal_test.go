@@ -149,6 +149,26 @@ func TestSupervisor(t *testing.T) {
 			t.Errorf("cause = %q", got)
 		}
 	})
+	t.Run("a death when everything ran is borne", func(t *testing.T) {
+		sup, out, ctx := newTestSupervisor(t)
+		router, node := &child{name: "router"}, &child{name: "n1", optional: true}
+		for _, c := range []*child{router, node} {
+			if _, err := sup.start(ctx, c, "/bin/sh", sh("echo ready; exec sleep 60"), "ready"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		sup.settle()
+		_ = node.cmd.Process.Kill()
+		<-node.done
+		if ctx.Err() != nil || !strings.Contains(out.String(), "the rest goes on. Start it again with: /bin/sh -c") {
+			t.Errorf("cause %v, output %q", context.Cause(ctx), out)
+		}
+		_ = router.cmd.Process.Kill()
+		<-ctx.Done()
+		if got := context.Cause(ctx).Error(); !strings.Contains(got, "router ended by itself") {
+			t.Errorf("cause = %q", got)
+		}
+	})
 	t.Run("a drained node does not", func(t *testing.T) {
 		sup, out, ctx := newTestSupervisor(t)
 		c := &child{name: "n1", optional: true}

@@ -16,18 +16,20 @@ import (
 // supervisor owns child processes: it forwards what they write, notices when
 // one ends by itself, and stops them, last started first.
 type supervisor struct {
-	// ended is told of the first child that ends before stopAll.
+	// ended is told of the first child that ends before stopAll and is missed.
 	ended context.CancelCauseFunc
 
 	out      io.Writer
 	mu       sync.Mutex // guards out and what is below
 	stopping bool
+	settled  bool // everything runs; from now on the loss of an optional child is borne
 	children []*child
 }
 
 type child struct {
 	name string
-	// optional means that the rest goes on when it ends without a failure.
+	// optional means that the rest goes on without it: when it ends without a
+	// failure, and once everything ran, however it ends.
 	optional bool
 	cmd      *exec.Cmd
 	done     chan struct{} // closed when the process has ended and its output was read
@@ -116,7 +118,7 @@ func (s *supervisor) say(name, line string) {
 
 func (s *supervisor) reap(c *child, err error) {
 	s.mu.Lock()
-	expected := s.stopping
+	expected, settled := s.stopping, s.settled
 	s.mu.Unlock()
 	if expected {
 		return
@@ -129,7 +131,19 @@ func (s *supervisor) reap(c *child, err error) {
 	if err != nil {
 		how = err.Error()
 	}
+	if c.optional && settled {
+		s.say(c.name, fmt.Sprintf("ended by itself (%s); the rest goes on. Start it again with: %s", how, strings.Join(c.cmd.Args, " ")))
+		return
+	}
 	s.ended(fmt.Errorf("%s ended by itself (%s); its last lines are above", c.name, how))
+}
+
+// settle says that everything runs. A node that is killed afterwards is something
+// to look at, with the others still there, and no reason to stop them.
+func (s *supervisor) settle() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.settled = true
 }
 
 // stopAll stops the children, the last started first, since the nodes need the
