@@ -38,6 +38,7 @@ type host struct {
 	watching bool
 	active   bool // a call was opened since the last ping
 	latency  time.Duration
+	sampled  time.Time // when latency was last fed
 	until    time.Time // suspect until then
 }
 
@@ -100,6 +101,8 @@ func (h *host) isSuspect(now time.Time) bool {
 func (h *host) answered(took time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	h.latency = h.agedLocked()
+	h.sampled = time.Now()
 	if h.latency == 0 {
 		h.latency = took
 		return
@@ -110,7 +113,14 @@ func (h *host) answered(took time.Duration) {
 func (h *host) load() float64 {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return float64(h.latency+time.Microsecond) * float64(len(h.open)+1)
+	return float64(h.agedLocked()+time.Microsecond) * float64(len(h.open)+1)
+}
+
+// agedLocked is the smoothed latency, halved for every second without an answer:
+// what is not called is not measured, and one bad moment would keep calls away
+// from a host for good.
+func (h *host) agedLocked() time.Duration {
+	return h.latency >> min(uint64(max(time.Since(h.sampled), 0)/time.Second), 62)
 }
 
 // watch pings until a whole tick passed without a call. It ends with a last
