@@ -225,6 +225,7 @@ func (n *Node) onDrain(m *nats.Msg) {
 	}
 	n.mu.Lock()
 	if !n.closed {
+		n.draining = true // before the answer: whoever asked may count on it
 		n.wg.Go(func() {
 			ctx, stop := context.WithTimeoutCause(n.life, grace, errDrainGrace)
 			defer stop()
