@@ -11,13 +11,15 @@ import (
 	"github.com/apbus/apbus/cancel"
 	"github.com/apbus/apbus/executor"
 	"github.com/apbus/apbus/executor/acl"
+	"github.com/apbus/apbus/executor/middleware"
 	"github.com/apbus/apbus/module"
 )
 
-// Calls and streams go on while their module comes and goes and strategies and
-// rules are swapped: each has one outcome, and nothing is left behind.
+// 100,000 calls and streams go on while their module comes and goes, strategies and
+// rules are swapped, and modules and middleware panic: each has one outcome, and
+// nothing is left behind.
 func TestStormOfChanges(t *testing.T) {
-	const calls = 10_000
+	const calls = 100_000
 	synctest.Test(t, func(t *testing.T) {
 		build := func() module.Module {
 			return streams("m", func(ctx context.Context, in map[string]any, yield func(module.Chunk, error) bool) {
@@ -32,8 +34,14 @@ func TestStormOfChanges(t *testing.T) {
 				}
 			})
 		}
+		faulty := &middleware.Funcs{Label: "faulty", OnBefore: func(context.Context, *middleware.Call) (map[string]any, error) {
+			if rand.IntN(50) == 0 {
+				panic("storm")
+			}
+			return nil, nil
+		}}
 		x, reg := setup{cfg: executor.Config{DefaultTimeout: new(45 * time.Millisecond), GracePeriod: new(5 * time.Millisecond)},
-			modules: []module.Module{build()}}.build(t)
+			modules: []module.Module{build()}, opts: []executor.Option{executor.WithMiddleware(faulty)}}.build(t)
 		over := make(chan struct{})
 		var changes, wg sync.WaitGroup
 		every := func(d time.Duration, change func(i int)) {
@@ -69,7 +77,7 @@ func TestStormOfChanges(t *testing.T) {
 		codes := map[module.Code]int{}
 		for range calls {
 			wg.Go(func() {
-				time.Sleep(time.Duration(rand.IntN(200)) * time.Millisecond)
+				time.Sleep(time.Duration(rand.IntN(2000)) * time.Millisecond)
 				ctx, stop := context.WithCancelCause(t.Context())
 				defer stop(nil)
 				if rand.IntN(3) == 0 {
@@ -100,12 +108,12 @@ func TestStormOfChanges(t *testing.T) {
 		for code, count := range codes {
 			total += count
 			switch code {
-			case "", module.CodeModuleExecuteError, module.CodeModuleTimeout, module.CodeExecutionCancelled, module.CodeModuleNotFound, module.CodeACLDenied:
+			case "", module.CodeModuleExecuteError, module.CodeModuleTimeout, module.CodeExecutionCancelled, module.CodeModuleNotFound, module.CodeACLDenied, module.CodeInternal:
 			default:
 				t.Errorf("%d calls ended with %s", count, code)
 			}
 		}
-		if total != calls || len(codes) != 6 {
+		if total != calls || len(codes) != 7 {
 			t.Errorf("%d outcomes, kinds %v", total, codes)
 		}
 	})
