@@ -236,7 +236,7 @@ func requestFor(ctx context.Context, id string, inputs map[string]any, opts []mo
 		}
 	}
 	parent := module.FromContext(ctx)
-	req := &contextwire.Request{ModuleID: id, Inputs: inputs, Version: o.VersionHint}
+	req := &contextwire.Request{ModuleID: id, Inputs: inputs, Version: o.VersionHint, Progress: o.Progress, Node: o.Node}
 	if parent == nil {
 		parent = module.NewContext(module.ContextOptions{Identity: o.Identity, TraceParent: o.TraceParent})
 	} else {

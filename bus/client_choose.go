@@ -26,10 +26,15 @@ func (t target) directed() bool { return t.proc != (proc{}) }
 
 // choose picks the host for an attempt: of two random usable ones the one with
 // the smaller smoothed latency × calls in flight (wire protocol, section 1).
-// Without a usable host the module's queue group takes the call.
-func (c *Client) choose(kind string, req *contextwire.Request, tried []proc) target {
+// Without a usable host the module's queue group takes the call, unless the request
+// names its node.
+func (c *Client) choose(kind string, req *contextwire.Request, tried []proc) (target, *module.Error) {
 	var few [8]candidate // enough for most, without an allocation
 	list, _ := c.dir.candidates(few[:0], req.ModuleID)
+	if req.Node != "" {
+		list = onNode(list, req.Node, tried)
+		tried = nil
+	}
 	usable := list[:0]
 	major, wanted := wantedMajor(req.Version)
 	for _, cand := range list {
@@ -42,10 +47,13 @@ func (c *Client) choose(kind string, req *contextwire.Request, tried []proc) tar
 		usable = usable[:n]
 	}
 	if len(usable) == 0 {
-		if wanted {
-			return target{subject: c.subjects.major(kind, major, req.ModuleID)}
+		switch {
+		case req.Node != "":
+			return target{}, c.notThere(req, wanted)
+		case wanted:
+			return target{subject: c.subjects.major(kind, major, req.ModuleID)}, nil
 		}
-		return target{subject: c.subjects.any(kind, req.ModuleID)}
+		return target{subject: c.subjects.any(kind, req.ModuleID)}, nil
 	}
 	best := usable[rand.IntN(len(usable))] //nolint:gosec // balancing needs no secrecy
 	if len(usable) > 1 {
@@ -60,13 +68,46 @@ func (c *Client) choose(kind string, req *contextwire.Request, tried []proc) tar
 	return target{
 		subject: c.subjects.directed(kind, best.node, best.boot, req.ModuleID),
 		proc:    best.proc, grace: best.grace,
+	}, nil
+}
+
+// onNode keeps the processes of one node. Another attempt may go where the last one
+// went, when there is nowhere else.
+func onNode(list []candidate, node string, tried []proc) []candidate {
+	list = slices.DeleteFunc(list, func(cand candidate) bool { return cand.node != node })
+	fresh := func(cand candidate) bool { return !slices.Contains(tried, cand.proc) }
+	if slices.ContainsFunc(list, fresh) {
+		list = slices.DeleteFunc(list, func(cand candidate) bool { return !fresh(cand) })
 	}
+	return list
+}
+
+// notThere says why the node that a request names cannot have the call.
+func (c *Client) notThere(req *contextwire.Request, versioned bool) *module.Error {
+	refuse := func(code module.Code, text string) *module.Error {
+		return module.Errorf(code, "%s", text).
+			WithDetails(map[string]any{"module_id": req.ModuleID, "node": req.Node})
+	}
+	known, hosted, draining := c.dir.at(req.Node, req.ModuleID)
+	switch {
+	case !known:
+		return refuse(module.CodeBusNoResponders, "no live node has this id")
+	case draining:
+		return refuse(module.CodeBusNoResponders, "the node is draining and takes nothing new")
+	case !hosted:
+		return refuse(module.CodeModuleNotFound, "the node does not host the module")
+	case versioned:
+		return refuse(module.CodeBusVersionMismatch, "the node hosts another version of the module")
+	}
+	return refuse(module.CodeBusNoResponders, "the node does not answer")
 }
 
 // elsewhere reports whether the catalogue shows a host that was not tried.
 func (c *Client) elsewhere(req *contextwire.Request, tried []proc) bool {
 	list, _ := c.dir.candidates(nil, req.ModuleID)
-	return slices.ContainsFunc(list, func(cand candidate) bool { return !slices.Contains(tried, cand.proc) })
+	return slices.ContainsFunc(list, func(cand candidate) bool {
+		return !slices.Contains(tried, cand.proc) && (req.Node == "" || cand.node == req.Node)
+	})
 }
 
 // healthyFirst moves the candidates that are neither stale nor suspect to the

@@ -1,6 +1,7 @@
 package bus
 
 import (
+	"cmp"
 	"context"
 	"math/rand/v2"
 	"time"
@@ -63,7 +64,10 @@ func (c *Client) exchange(ctx context.Context, kind string, r *contextwire.Reque
 		} else if req.Budget = left; left <= 0 {
 			return nil, final{}, module.Errorf(module.CodeModuleTimeout, "no time left to send the call").At(req.Context, req.ModuleID).NotExecuted()
 		}
-		t := c.choose(kind, req, tried[:n-1])
+		t, refused := c.choose(kind, req, tried[:n-1])
+		if refused != nil {
+			return nil, final{}, cmp.Or(lost, refused.At(req.Context, req.ModuleID).NotExecuted())
+		}
 		a := &out.first
 		if n > 1 {
 			a = &attempt{}

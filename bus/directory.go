@@ -346,6 +346,28 @@ func (d *directory) candidates(list []candidate, moduleID string) (_ []candidate
 	return list, len(hosts) > 0
 }
 
+// at says what is known of a module on a node: whether a process has this node ID,
+// whether all that do are draining, and whether another one hosts the module.
+func (d *directory) at(node, moduleID string) (known, hosted, draining bool) {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	draining = true
+	for p, n := range d.nodes {
+		if p.node != node {
+			continue
+		}
+		known = true
+		if n.Draining {
+			continue // it may list nothing any more
+		}
+		draining = false
+		if slices.ContainsFunc(n.Modules, func(m contextwire.ModuleRef) bool { return m.ID == moduleID }) {
+			hosted = true
+		}
+	}
+	return known, hosted, draining
+}
+
 // annotations returns what is known of the module's behaviour.
 func (d *directory) annotations(moduleID string) (module.Annotations, bool) {
 	d.mu.RLock()

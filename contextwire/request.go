@@ -33,6 +33,9 @@ type Request struct {
 	Inputs  map[string]any
 	// Progress is local and never encoded.
 	Progress func(module.ProgressReport)
+	// Node is the only node that may run the call, "" for any. It is local and never
+	// encoded: where the message goes says it.
+	Node string
 
 	// Credit is the stream window; zero means [DefaultCredit].
 	Credit Credit

@@ -24,6 +24,7 @@ func runContext(_ context.Context, p *Pipeline) (*StepResult, error) {
 	}
 	var scope module.CallScope
 	var budget time.Duration
+	scope.Progress = p.opts.Progress
 	if p.bus != nil {
 		scope.Call, scope.Progress, budget = p.bus.info, p.bus.report, p.bus.budget
 	}

@@ -118,6 +118,7 @@ func (p *Pipeline) remoteRequest() (*contextwire.Request, error) {
 	req := &contextwire.Request{
 		ModuleID: p.moduleID, Root: root, Parent: info.ID, Version: p.opts.VersionHint,
 		Context: p.remoteContext(), Inputs: p.raw, Stream: p.sink != nil, Trace: p.trace != nil,
+		Progress: p.opts.Progress, Node: p.opts.Node,
 	}
 	budget, limited := p.remaining(time.Now())
 	if !limited {

@@ -16,6 +16,9 @@ func lookupStep() *Step {
 }
 
 func runLookup(_ context.Context, p *Pipeline) (*StepResult, error) {
+	if p.opts.Node != "" && !p.owned {
+		return nil, p.elsewhere()
+	}
 	e, err := p.x.reg.Lookup(p.moduleID, p.opts.VersionHint)
 	if err == nil && !e.Acquire() {
 		e, err = nil, registry.NotFound(p.moduleID) // it is being unregistered
@@ -29,6 +32,17 @@ func runLookup(_ context.Context, p *Pipeline) (*StepResult, error) {
 	}
 	p.showInputs()
 	return nil, nil
+}
+
+// elsewhere leaves the call to the node that the caller named. That it may be this
+// one only the bus knows.
+func (p *Pipeline) elsewhere() error {
+	if p.x.remote == nil {
+		return module.Errorf(module.CodeBusNoResponders, "the call names a node, and this executor is on no bus").
+			WithDetails(map[string]any{"module_id": p.moduleID, "node": p.opts.Node}).NotExecuted()
+	}
+	p.remote = true
+	return nil
 }
 
 // missing decides what becomes of a module that is not here. A call that came over

@@ -55,6 +55,12 @@ type CallOptions struct {
 	// result accumulated so far is returned (core-executor seed, 1.4). It never
 	// crosses the bus.
 	RunUntil func(PipelineState) bool
+	// Progress receives what the module reports. It may be called from several
+	// goroutines and must not block.
+	Progress func(ProgressReport)
+	// Node is the only node that may run the call, which then goes over the bus even
+	// to this process.
+	Node string
 }
 
 // PipelineState is what predicates and step middleware see of a running pipeline.
@@ -86,6 +92,18 @@ func CallVersion(hint string) CallOption { return func(o *CallOptions) { o.Versi
 func CallUntil(stop func(PipelineState) bool) CallOption {
 	return func(o *CallOptions) { o.RunUntil = stop }
 }
+
+// CallProgress has f told how far the module is; see [CallOptions.Progress]. What
+// comes from another node comes at most ten times a second, and no more once the
+// call has ended.
+func CallProgress(f func(ProgressReport)) CallOption {
+	return func(o *CallOptions) { o.Progress = f }
+}
+
+// CallNode sends the call to one node, by its ID. One that no live process has is
+// BUS_NO_RESPONDERS with the ID in details.node, one that does not host the module
+// MODULE_NOT_FOUND.
+func CallNode(id string) CallOption { return func(o *CallOptions) { o.Node = id } }
 
 // ProgressReport is how far a module has come.
 type ProgressReport struct {
