@@ -56,7 +56,7 @@ func TestCatalogueFollowsNodes(t *testing.T) {
 			m.t.Errorf("modules before any node: %v", got)
 		}
 		h := newStubHost().add("mod.b", module.Annotations{Readonly: true}, echo)
-		n := m.node("n1", h, func(o *bus.NodeOptions) { o.MaxInFlight, o.CallGrace = 7, time.Second })
+		n := m.node("n1", h, func(o *bus.NodeOptions) { o.MaxInFlight, o.CallGrace = 7, func() time.Duration { return time.Second } })
 		m.wait(c, "mod.b")
 		h.add("mod.a", module.Annotations{}, echo) // a change shows at once
 		began := time.Now()

@@ -35,7 +35,7 @@ func TestAcceptTellsWhoHasACallThatLasts(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			onWire(t, func(w *wire) {
-				n := w.node("n1", newStubHost().add("mod.x", module.Annotations{}, lasting), func(o *bus.NodeOptions) { o.CallGrace = 1500 * time.Millisecond })
+				n := w.node("n1", newStubHost().add("mod.x", module.Annotations{}, lasting), func(o *bus.NodeOptions) { o.CallGrace = func() time.Duration { return 1500 * time.Millisecond } })
 				p := w.peer()
 				m := p.request(&contextwire.Request{ModuleID: "mod.x", Inputs: map[string]any{"ms": tt.ms}})
 				p.send(m)

@@ -62,8 +62,9 @@ type NodeOptions struct {
 	// describe; nil leaves it out. It must not block.
 	Governance func() map[string]any
 	// CallGrace is announced to callers: how long the executor lets a module
-	// clean up after its time is over. 5 s when zero.
-	CallGrace time.Duration
+	// clean up after its time is over, asked again each time since it may change.
+	// Nil means 5 s. It must not block.
+	CallGrace func() time.Duration
 	// Logger is slog.Default() when nil.
 	Logger *slog.Logger
 	// Limits bound what is accepted; the protocol's defaults when zero.
@@ -86,8 +87,8 @@ func (o NodeOptions) withDefaults() NodeOptions {
 	if o.DrainGrace <= 0 {
 		o.DrainGrace = 10 * time.Second
 	}
-	if o.CallGrace <= 0 {
-		o.CallGrace = defaultGrace
+	if o.CallGrace == nil {
+		o.CallGrace = func() time.Duration { return defaultGrace }
 	}
 	if o.Version == "" {
 		o.Version = "0.0.0"

@@ -47,7 +47,7 @@ func (a *accepts) armLocked(wait time.Duration) {
 // fire sends what is due and waits for the next.
 func (a *accepts) fire() {
 	for _, r := range a.take(time.Now()) {
-		r.reply.interim(&contextwire.Frame{Kind: contextwire.FrameAccept, Grace: r.node.opts.CallGrace})
+		r.reply.interim(&contextwire.Frame{Kind: contextwire.FrameAccept, Grace: r.node.opts.CallGrace()})
 	}
 }
 

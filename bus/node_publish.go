@@ -100,7 +100,7 @@ func (p *publisher) write(ctx context.Context) error {
 	record := contextwire.NodeRecord{
 		Protocol: contextwire.ProtocolVersion, Node: n.opts.ID, Boot: n.boot, NS: n.subjects.ns,
 		Version: n.opts.Version, MaxPayload: n.conns.Calls.MaxPayload(), Capacity: n.opts.MaxInFlight,
-		Draining: n.isDraining(), GraceMS: n.opts.CallGrace.Milliseconds(), At: time.Now().UTC(),
+		Draining: n.isDraining(), GraceMS: n.opts.CallGrace().Milliseconds(), At: time.Now().UTC(),
 		Modules: []contextwire.ModuleRef{},
 	}
 	record.InFlight, _ = n.gate.load()

@@ -87,7 +87,7 @@ func (r *running) openFlow() {
 	n.flows.mu.Lock()
 	n.flows.open[token] = s
 	n.flows.mu.Unlock()
-	r.reply.interim(&contextwire.Frame{Kind: contextwire.FrameAccept, Grace: n.opts.CallGrace, CreditTo: s.credit})
+	r.reply.interim(&contextwire.Frame{Kind: contextwire.FrameAccept, Grace: n.opts.CallGrace(), CreditTo: s.credit})
 }
 
 func (r *running) closeFlow() {

@@ -152,7 +152,7 @@ func TestStreamOfAModuleThatDoesNotStream(t *testing.T) {
 // What the node sends, frame by frame, and how far it goes without a grant.
 func TestStreamOnTheWire(t *testing.T) {
 	onWire(t, func(w *wire) {
-		n := w.node("n1", newStreamHost().stream("mod.x", module.Annotations{}, newCounting(10).run), func(o *bus.NodeOptions) { o.CallGrace = 1500 * time.Millisecond })
+		n := w.node("n1", newStreamHost().stream("mod.x", module.Annotations{}, newCounting(10).run), func(o *bus.NodeOptions) { o.CallGrace = func() time.Duration { return 1500 * time.Millisecond } })
 		p := w.peer()
 		m := p.request(&contextwire.Request{ModuleID: "mod.x", Stream: true, Credit: creditOf(4, 1<<20)})
 		p.send(m)

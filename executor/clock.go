@@ -99,7 +99,7 @@ func (p *Pipeline) moduleLimit() time.Duration {
 	case p.opts.Timeout != nil:
 		limit = *p.opts.Timeout
 	case p.entry == nil || p.entry.Descriptor.Timeout == nil:
-		return p.x.set.timeout // New has warned
+		return p.set.timeout // New has warned
 	default:
 		limit = *p.entry.Descriptor.Timeout
 	}

@@ -18,7 +18,7 @@ import (
 // counts for calls that begin afterwards.
 type Executor struct {
 	reg      *registry.Registry
-	set      settings
+	set      atomic.Pointer[settings]
 	log      *slog.Logger
 	redactor *schema.Redactor
 	until    func(module.PipelineState) bool
@@ -52,21 +52,50 @@ func New(reg *registry.Registry, cfg Config, opts ...Option) (*Executor, error) 
 	if err != nil {
 		return nil, err
 	}
-	x := &Executor{reg: reg, set: set}
+	x := &Executor{reg: reg}
+	x.set.Store(&set)
 	for _, o := range opts {
 		o(x)
 	}
 	if err := x.prepare(); err != nil {
 		return nil, err
 	}
+	x.warnUnlimited(set)
+	x.warnUnwired()
+	return x, nil
+}
+
+// Configure replaces every setting for calls that begin from now on; calls that are
+// under way keep theirs. A setting out of its range is GENERAL_INVALID_INPUT and
+// changes nothing.
+func (x *Executor) Configure(cfg Config) error {
+	set, err := cfg.resolve()
+	if err != nil {
+		return err
+	}
+	x.set.Store(&set)
+	x.warnUnlimited(set)
+	return nil
+}
+
+// Config returns the settings in force, each of them filled in.
+func (x *Executor) Config() Config {
+	s := *x.set.Load()
+	return Config{
+		DefaultTimeout: &s.timeout, GlobalTimeout: &s.global, GracePeriod: &s.grace, ACLTimeout: &s.acl,
+		MaxCallDepth: s.depth, MaxModuleRepeat: s.repeat, MaxMergeDepth: s.merge,
+	}
+}
+
+// warnUnlimited tells of limits that are switched off (core-executor seed, Timeout
+// Specification).
+func (x *Executor) warnUnlimited(set settings) {
 	if set.timeout == 0 {
 		x.log.Warn("module timeout is disabled", "setting", "executor.default_timeout")
 	}
 	if set.global == 0 {
 		x.log.Warn("global timeout is disabled", "setting", "executor.global_timeout")
 	}
-	x.warnUnwired()
-	return x, nil
 }
 
 // prepare fills in what no option gave.
@@ -138,7 +167,7 @@ func (x *Executor) choose() error {
 // begin, and otherwise a [*StepError] around the coded error. When ctx ends the
 // call ends: see the package documentation.
 func (x *Executor) Call(ctx context.Context, id string, inputs map[string]any, opts ...module.CallOption) (map[string]any, error) {
-	p := &Pipeline{x: x, moduleID: id, strategy: x.strategy.Load()}
+	p := &Pipeline{x: x, set: x.set.Load(), moduleID: id, strategy: x.strategy.Load()}
 	for _, o := range opts {
 		o(&p.opts)
 	}

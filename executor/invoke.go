@@ -59,7 +59,7 @@ func (x *Executor) incoming(req *contextwire.Request) *Pipeline {
 		root = req.CallID
 	}
 	return &Pipeline{
-		x: x, moduleID: req.ModuleID, strategy: x.strategy.Load(), owned: true,
+		x: x, set: x.set.Load(), moduleID: req.ModuleID, strategy: x.strategy.Load(), owned: true,
 		opts:   module.CallOptions{VersionHint: req.Version},
 		parent: req.Context,
 		bus: &arrival{

@@ -16,6 +16,7 @@ import (
 // the step has returned.
 type Pipeline struct {
 	x        *Executor
+	set      *settings // as they were when the call began
 	strategy *Strategy
 	moduleID string
 	opts     module.CallOptions

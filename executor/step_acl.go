@@ -56,7 +56,7 @@ func (p *Pipeline) authorize(ctx context.Context, s *Step) error {
 
 func (p *Pipeline) authorizeTimed(ctx context.Context, a Authorizer, q acl.Query) (acl.Decision, error) {
 	base := ctx
-	if limit := p.x.set.acl; limit > 0 {
+	if limit := p.set.acl; limit > 0 {
 		var stop context.CancelFunc
 		ctx, stop = context.WithTimeoutCause(ctx, limit, cancel.Because(cancel.Timeout, "", "the time of the acl check is over"))
 		defer stop()
@@ -78,5 +78,5 @@ func (p *Pipeline) authorizeTimed(ctx context.Context, a Authorizer, q acl.Query
 	}
 	// What a check answers after its time counts no more.
 	return acl.Decision{}, module.Errorf(module.CodeModuleTimeout, "acl check of %s exceeded its time", p.moduleID).
-		WithDetails(map[string]any{"module_id": p.moduleID, "timeout_ms": p.x.set.acl.Milliseconds()})
+		WithDetails(map[string]any{"module_id": p.moduleID, "timeout_ms": p.set.acl.Milliseconds()})
 }

@@ -35,11 +35,11 @@ func runContext(_ context.Context, p *Pipeline) (*StepResult, error) {
 		scope.Identity = p.opts.Identity
 		scope.TraceID = p.otherTrace()
 	}
-	if global.IsZero() && p.x.set.global > 0 {
+	if global.IsZero() && p.set.global > 0 {
 		// From the first run, so that a retry does not start the time again.
-		global = p.started.Add(p.x.set.global)
+		global = p.started.Add(p.set.global)
 	}
-	p.clock.begin(p.started, global, p.x.set.global, budget)
+	p.clock.begin(p.started, global, p.set.global, budget)
 	scope.GlobalDeadline = global
 
 	// From p.ctx and not from the step's own context, whose timer ends with it.

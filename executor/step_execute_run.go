@@ -100,14 +100,14 @@ func (p *Pipeline) awaitStopped(e *execution) bool {
 
 // awaitGrace waits out the grace period, unless the caller leaves meanwhile.
 func (p *Pipeline) awaitGrace(e *execution) bool {
-	if p.x.set.grace == 0 {
+	if p.set.grace == 0 {
 		return false
 	}
 	var above <-chan struct{}
 	if t := p.parent.Token(); t != nil {
 		above = t.Done()
 	}
-	timer := time.NewTimer(p.x.set.grace)
+	timer := time.NewTimer(p.set.grace)
 	defer timer.Stop()
 	select {
 	case <-e.done:

@@ -14,7 +14,7 @@ func (p *Pipeline) stream() error {
 	p.executed = true
 	e := p.newExecution()
 	e.chunks = make(chan module.Chunk)
-	merged := module.NewMerge(p.x.set.merge)
+	merged := module.NewMerge(p.set.merge)
 	go e.run(p.ctx)
 	if err := p.relay(e, merged); err != nil {
 		return err

@@ -19,7 +19,7 @@ func runGuard(ctx context.Context, p *Pipeline) (*StepResult, error) {
 	if ctx.Err() != nil {
 		return nil, p.ended(ctx).NotExecuted()
 	}
-	if err := GuardCallChain(p.moduleID, p.mctx.ChainView(), p.x.set.depth, p.x.set.repeat); err != nil {
+	if err := GuardCallChain(p.moduleID, p.mctx.ChainView(), p.set.depth, p.set.repeat); err != nil {
 		return nil, err
 	}
 	return nil, nil

@@ -55,7 +55,7 @@ type StepTrace struct {
 func (x *Executor) CallWithTrace(ctx context.Context, id string, inputs map[string]any, opts ...module.CallOption) (map[string]any, *Trace, error) {
 	s := x.strategy.Load()
 	t := &Trace{ModuleID: id, Strategy: s.Name()}
-	p := &Pipeline{x: x, moduleID: id, strategy: s, trace: t}
+	p := &Pipeline{x: x, set: x.set.Load(), moduleID: id, strategy: s, trace: t}
 	for _, o := range opts {
 		o(&p.opts)
 	}

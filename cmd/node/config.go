@@ -17,19 +17,22 @@ import (
 
 // config is what the node can be told; package settings adds the common flags.
 type config struct {
-	NATS        []string      `name:"nats" default:"nats://127.0.0.1:4222" placeholder:"URL" help:"NATS servers to connect to."`
-	Creds       string        `placeholder:"FILE" help:"NATS credentials file."`
-	ID          string        `name:"id" placeholder:"NAME" help:"ID of this node, [a-z0-9_-]{1,64}; made of the host name when absent."`
-	NS          string        `name:"ns" default:"default" placeholder:"NAME" help:"Namespace on the bus."`
-	Examples    groupList     `placeholder:"GROUP,…" help:"Host the built-in example modules, all or those of the groups math, text, demo, near, far, orders, inventory, payments."`
-	EffectLog   string        `placeholder:"FILE" help:"File that demo.effect appends to."`
-	MaxInFlight int           `default:"256" placeholder:"N" help:"How many calls run at once; twice as many may wait."`
-	ACL         string        `name:"acl" placeholder:"FILE" help:"Rule file saying who may call what; read again when it changes. Without one everybody may."`
-	SysModules  bool          `help:"Host the modules system.health.*, system.manifest.* and system.usage.*, by which this node tells of itself."`
-	SysControl  bool          `help:"Also host system.control.*, by which settings and modules of this node are changed, each time with an approval."`
-	Overrides   string        `placeholder:"FILE" help:"File that keeps what system.control.* changed over a restart."`
-	DrainGrace  time.Duration `default:"10s" help:"How long accepted calls may run on when the node stops."`
-	Insecure    bool          `help:"Connect beyond this machine although messages are not authenticated."`
+	NATS           []string      `name:"nats" default:"nats://127.0.0.1:4222" placeholder:"URL" help:"NATS servers to connect to."`
+	Creds          string        `placeholder:"FILE" help:"NATS credentials file."`
+	ID             string        `name:"id" placeholder:"NAME" help:"ID of this node, [a-z0-9_-]{1,64}; made of the host name when absent."`
+	NS             string        `name:"ns" default:"default" placeholder:"NAME" help:"Namespace on the bus."`
+	Examples       groupList     `placeholder:"GROUP,…" help:"Host the built-in example modules, all or those of the groups math, text, demo, near, far, orders, inventory, payments."`
+	EffectLog      string        `placeholder:"FILE" help:"File that demo.effect appends to."`
+	MaxInFlight    int           `default:"256" placeholder:"N" help:"How many calls run at once; twice as many may wait."`
+	ACL            string        `name:"acl" placeholder:"FILE" help:"Rule file saying who may call what; read again when it changes. Without one everybody may."`
+	SysModules     bool          `help:"Host the modules system.health.*, system.manifest.* and system.usage.*, by which this node tells of itself."`
+	SysControl     bool          `help:"Also host system.control.*, by which settings and modules of this node are changed, each time with an approval."`
+	Overrides      string        `placeholder:"FILE" help:"File that keeps what system.control.* changed over a restart."`
+	DefaultTimeout time.Duration `default:"30s" help:"Limit of a call of a module that declares none; 0 is none."`
+	GlobalTimeout  time.Duration `default:"60s" help:"Limit of a whole tree of calls that begins on this node, whatever its modules declare; 0 is none."`
+	GracePeriod    time.Duration `default:"5s" help:"How long a module may clean up after its time is over."`
+	DrainGrace     time.Duration `default:"10s" help:"How long accepted calls may run on when the node stops."`
+	Insecure       bool          `help:"Connect beyond this machine although messages are not authenticated."`
 }
 
 // allGroups is what a bare --examples means.
@@ -92,8 +95,16 @@ func (c *config) check() error {
 	if c.Overrides != "" && !c.SysControl {
 		return settings.Usagef("--overrides keeps what system.control.* changes: give --sys-control too")
 	}
-	if c.DrainGrace < 0 {
-		return settings.Usagef("--drain-grace must not be negative")
+	for _, d := range []struct {
+		flag  string
+		value time.Duration
+	}{
+		{"default-timeout", c.DefaultTimeout}, {"global-timeout", c.GlobalTimeout},
+		{"grace-period", c.GracePeriod}, {"drain-grace", c.DrainGrace},
+	} {
+		if d.value < 0 {
+			return settings.Usagef("--%s must not be negative", d.flag)
+		}
 	}
 	for _, server := range c.NATS {
 		if !c.Insecure && !isLoopback(server) {

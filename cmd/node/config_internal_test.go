@@ -68,7 +68,8 @@ func TestDefaults(t *testing.T) {
 		t.Errorf("two nodes on one machine share the ID %s", cfg.ID)
 	}
 	cfg.ID = ""
-	want := &config{NATS: []string{"nats://127.0.0.1:4222"}, NS: "default", MaxInFlight: 256, DrainGrace: 10 * time.Second}
+	want := &config{NATS: []string{"nats://127.0.0.1:4222"}, NS: "default", MaxInFlight: 256,
+		DefaultTimeout: 30 * time.Second, GlobalTimeout: 60 * time.Second, GracePeriod: 5 * time.Second, DrainGrace: 10 * time.Second}
 	if d := cmp.Diff(want, cfg); d != "" {
 		t.Error(d)
 	}

@@ -35,7 +35,7 @@ func newLocal(t *testing.T, replace ...module.Module) *executor.Executor {
 			t.Fatal(err)
 		}
 	}
-	x, err := newExecutor(reg, nil, nil, log)
+	x, err := newExecutor(executor.Config{}, reg, nil, nil, log)
 	if err != nil {
 		t.Fatal(err)
 	}

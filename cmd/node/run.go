@@ -65,7 +65,7 @@ func run(ctx context.Context, spec settings.Spec) error {
 	if err != nil {
 		return fmt.Errorf("watch the calls: %w", err)
 	}
-	x, err := newExecutor(reg, client, rules, log, append(watching, executor.WithEvents(emit))...)
+	x, err := newExecutor(cfg.limits(), reg, client, rules, log, append(watching, executor.WithEvents(emit))...)
 	if err != nil {
 		return fmt.Errorf("make the executor: %w", err)
 	}
@@ -76,7 +76,7 @@ func run(ctx context.Context, spec settings.Spec) error {
 	node, err := bus.NewNode(conns, x, bus.NodeOptions{ //nolint:contextcheck // a node lives until it is closed
 		ID: cfg.ID, Namespace: cfg.NS, Version: spec.Version, MaxInFlight: cfg.MaxInFlight,
 		Governance: func() map[string]any { return x.GovernanceState().Map() },
-		DrainGrace: max(cfg.DrainGrace, time.Millisecond), CallGrace: executor.DefaultGracePeriod, Logger: log,
+		DrainGrace: max(cfg.DrainGrace, time.Millisecond), CallGrace: func() time.Duration { return *x.Config().GracePeriod }, Logger: log,
 	})
 	if err != nil {
 		return fmt.Errorf("start node %s: %w", cfg.ID, err)
@@ -122,7 +122,7 @@ func exampleModules(cfg *config) ([]module.Module, error) {
 // newExecutor makes the executor that owns this node's modules and reaches all
 // others through remote. Calls that need a person wait in memory until one
 // decides; they never run undecided.
-func newExecutor(reg *registry.Registry, remote executor.Remote, rules *acl.Policy, log *slog.Logger, more ...executor.Option) (*executor.Executor, error) {
+func newExecutor(limits executor.Config, reg *registry.Registry, remote executor.Remote, rules *acl.Policy, log *slog.Logger, more ...executor.Option) (*executor.Executor, error) {
 	opts := []executor.Option{
 		executor.WithRemote(remote),
 		executor.WithLogger(log),
@@ -131,7 +131,7 @@ func newExecutor(reg *registry.Registry, remote executor.Remote, rules *acl.Poli
 	if rules != nil {
 		opts = append(opts, executor.WithACL(rules))
 	}
-	return executor.New(reg, executor.Config{}, append(opts, more...)...)
+	return executor.New(reg, limits, append(opts, more...)...)
 }
 
 func out(w io.Writer) io.Writer {

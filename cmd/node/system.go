@@ -43,7 +43,7 @@ func registerSystem(ctx context.Context, cfg *config, x *executor.Executor, o *o
 		return nil
 	}
 	set, err := system.NewSettings(map[string]any{
-		"project": map[string]any{"name": cfg.NS},
+		"project": map[string]any{"name": cfg.NS}, "executor": limitSettings(cfg.limits()),
 		"sys_modules": map[string]any{
 			"enabled": true, "events": map[string]any{"enabled": cfg.SysControl},
 		},
@@ -58,8 +58,11 @@ func registerSystem(ctx context.Context, cfg *config, x *executor.Executor, o *o
 	if cfg.Overrides != "" {
 		opts.Overrides = system.NewFileOverrides(cfg.Overrides)
 	}
-	_, err = system.Register(ctx, x, opts)
-	return err
+	if _, err = system.Register(ctx, x, opts); err != nil {
+		return err
+	}
+	followLimits(set, x, log)
+	return nil
 }
 
 // warnUnprotected tells when nothing recognised stands in front of the control
