@@ -110,6 +110,24 @@ const (
 	CodeBusBudgetExhausted    Code = "BUS_BUDGET_EXHAUSTED"
 )
 
+// Codes of durable tasks (durable design, section 1).
+const (
+	CodeTaskNotFound            Code = "TASK_NOT_FOUND"
+	CodeTaskExpired             Code = "TASK_EXPIRED"
+	CodeTaskKeyConflict         Code = "TASK_KEY_CONFLICT"
+	CodeTaskLeaseLost           Code = "TASK_LEASE_LOST"
+	CodeTaskOutcomeUnknown      Code = "TASK_OUTCOME_UNKNOWN"
+	CodeTaskDeliveriesExhausted Code = "TASK_DELIVERIES_EXHAUSTED"
+	CodeTaskResultInvalid       Code = "TASK_RESULT_INVALID"
+	CodeTaskQueueTimeout        Code = "TASK_QUEUE_TIMEOUT"
+	CodeTaskTotalTimeout        Code = "TASK_TOTAL_TIMEOUT"
+	CodeTaskStateConflict       Code = "TASK_STATE_CONFLICT"
+	CodeTaskBatchRefused        Code = "TASK_BATCH_REFUSED"
+	CodeTaskUnreadable          Code = "TASK_UNREADABLE"
+	CodeTaskScheduleNotFound    Code = "TASK_SCHEDULE_NOT_FOUND"
+	CodeTaskScheduleExists      Code = "TASK_SCHEDULE_EXISTS"
+)
+
 // Tri is a three-way answer: not said, no, yes.
 type Tri int8
 
@@ -238,6 +256,21 @@ var codeTable = map[Code]CodeInfo{
 	CodeInvalidInput:               {400, False, True},
 	CodeInternal:                   {500, True, False},
 	CodeNotImplemented:             {501, False, Unset},
+
+	CodeTaskNotFound:            {404, False, True},
+	CodeTaskExpired:             {410, False, False},
+	CodeTaskKeyConflict:         {409, False, True},
+	CodeTaskLeaseLost:           {409, False, False},
+	CodeTaskOutcomeUnknown:      {502, False, Unset},
+	CodeTaskDeliveriesExhausted: {502, False, Unset},
+	CodeTaskResultInvalid:       {502, False, False},
+	CodeTaskQueueTimeout:        {504, True, False},
+	CodeTaskTotalTimeout:        {504, False, False},
+	CodeTaskStateConflict:       {409, False, Unset},
+	CodeTaskBatchRefused:        {409, False, True},
+	CodeTaskUnreadable:          {501, False, False},
+	CodeTaskScheduleNotFound:    {404, False, True},
+	CodeTaskScheduleExists:      {409, False, True},
 
 	CodeBusNoResponders:       {503, True, Unset},
 	CodeBusNodeLost:           {503, Unset, Unset},
