@@ -126,7 +126,7 @@ func newExecutor(limits executor.Config, reg *registry.Registry, remote executor
 	opts := []executor.Option{
 		executor.WithRemote(remote),
 		executor.WithLogger(log),
-		executor.WithApproval(approval.NewMemory(approval.MemoryOptions{Logger: log})),
+		executor.WithApproval(approval.NewMemory(approval.Options{Logger: log})),
 	}
 	if rules != nil {
 		opts = append(opts, executor.WithACL(rules))

@@ -10,9 +10,9 @@ import (
 
 // A request is answered pending, a person decides, and the same call, repeated
 // with the token, may run once.
-func ExampleMemory() {
+func ExampleNewMemory() {
 	ctx := context.Background()
-	m := approval.NewMemory(approval.MemoryOptions{})
+	m := approval.NewMemory(approval.Options{})
 	call := &approval.Request{
 		ModuleID: "payments.refund", Version: "1.0.0", Action: "payments.refund",
 		Arguments: map[string]any{"order_id": "o-1"},

@@ -91,8 +91,22 @@ type Decision struct {
 	Reason string
 }
 
+// by names who decides, for logs.
+func (d Decision) by() string {
+	if d.By == nil {
+		return ""
+	}
+	return d.By.ID()
+}
+
+// What a [Store] says of records, for errors.Is.
+const (
+	ErrExists   = errorString("an approval request of this ID exists")
+	ErrConflict = errorString("approval request was changed meanwhile")
+)
+
 // Causes of a refused transition, for errors.Is. They come wrapped in a coded
-// error.
+// error. A [Store] also returns ErrNotFound.
 const (
 	ErrNotFound     = errorString("no such approval request")
 	ErrDecided      = errorString("approval request is no longer pending")
@@ -174,6 +188,17 @@ func (r Record) Claim(b Binding, now time.Time) (Record, *Result) {
 		result.Status, result.Reason = Rejected, "the approval request was withdrawn"
 	}
 	return r, result
+}
+
+// Withdraw settles a pending request whose caller has left for good. It changes
+// nothing in any other state.
+func (r Record) Withdraw(now time.Time) (next Record, changed bool) {
+	r = r.At(now)
+	if r.State != StatePending {
+		return r, false
+	}
+	r.State = StateWithdrawn
+	return r, true
 }
 
 func refused(code module.Code, cause error) error {

@@ -489,14 +489,15 @@ func TestControlPreviews(t *testing.T) {
 func TestReviewersSeeTheValue(t *testing.T) {
 	for key, want := range map[string]string{"executor.default_timeout": "60000", "db.password": "***REDACTED***"} {
 		t.Run(key, func(t *testing.T) {
-			waiting := approval.NewMemory(approval.MemoryOptions{})
+			waiting := approval.NewMemory(approval.Options{})
 			b := newBench(t, system.Options{Groups: allGroups()}, executor.WithApproval(waiting))
 			_, err := b.Call(t.Context(), "system.control.update_config", obj{"key": key, "value": 60000, "reason": "r"})
 			if module.CodeOf(err) != module.CodeApprovalPending {
 				t.Fatalf("err = %v, want APPROVAL_PENDING", err)
 			}
-			list := waiting.List(approval.Filter{})
-			if len(list) != 1 || fmt.Sprint(list[0].Inputs["value"]) != want || list[0].Inputs["key"] != key {
+			page, err := waiting.List(t.Context(), approval.Filter{})
+			list := page.Records
+			if err != nil || len(list) != 1 || fmt.Sprint(list[0].Inputs["value"]) != want || list[0].Inputs["key"] != key {
 				t.Errorf("reviewers see %+v, want the value %s", list, want)
 			}
 			if len(list) == 1 && (len(list[0].Changes) != 1 || fmt.Sprint(list[0].Changes[0].After.Value) != want) {

@@ -31,7 +31,7 @@ func request(inputs obj) *approval.Request {
 }
 
 // open asks for approval and returns the pending token.
-func open(t testing.TB, m *approval.Memory, r *approval.Request) string {
+func open(t testing.TB, m *approval.Durable, r *approval.Request) string {
 	t.Helper()
 	res, err := m.RequestApproval(t.Context(), r)
 	if err != nil || res.Status != approval.Pending || res.ApprovalID == "" {
@@ -40,14 +40,14 @@ func open(t testing.TB, m *approval.Memory, r *approval.Request) string {
 	return res.ApprovalID
 }
 
-func decide(t testing.TB, m *approval.Memory, id string, yes bool) {
+func decide(t testing.TB, m *approval.Durable, id string, yes bool) {
 	t.Helper()
 	if _, err := m.Decide(t.Context(), id, approval.Decision{Approve: yes, By: person("bob"), Reason: "checked"}); err != nil {
 		t.Fatalf("decide: %v", err)
 	}
 }
 
-func check(t testing.TB, m *approval.Memory, id string, r *approval.Request) approval.Result {
+func check(t testing.TB, m *approval.Durable, id string, r *approval.Request) approval.Result {
 	t.Helper()
 	res, err := m.CheckApproval(t.Context(), id, r)
 	if err != nil {
@@ -56,8 +56,26 @@ func check(t testing.TB, m *approval.Memory, id string, r *approval.Request) app
 	return *res
 }
 
+func get(t testing.TB, m *approval.Durable, id string) approval.Record {
+	t.Helper()
+	r, err := m.Get(t.Context(), id)
+	if err != nil {
+		t.Fatalf("get: %v", err)
+	}
+	return r
+}
+
+func list(t testing.TB, m *approval.Durable, f approval.Filter) []approval.Record {
+	t.Helper()
+	page, err := m.List(t.Context(), f)
+	if err != nil {
+		t.Fatalf("list: %v", err)
+	}
+	return page.Records
+}
+
 func TestPhaseB(t *testing.T) {
-	m := approval.NewMemory(approval.MemoryOptions{})
+	m := approval.NewMemory(approval.Options{})
 	in := obj{"amount": int64(5)}
 	id := open(t, m, request(in))
 	if got := check(t, m, id, request(in)); got.Status != approval.Pending || got.ApprovalID != id {
@@ -71,7 +89,7 @@ func TestPhaseB(t *testing.T) {
 	if got := check(t, m, id, request(in)); got.Status != approval.Rejected || !strings.Contains(got.Reason, "already used") {
 		t.Errorf("second use: %+v", got)
 	}
-	if r, _ := m.Get(id); r.State != approval.StateClaimed || r.ClaimedAt.IsZero() {
+	if r := get(t, m, id); r.State != approval.StateClaimed || r.ClaimedAt.IsZero() {
 		t.Errorf("record %+v", r)
 	}
 	if got := check(t, m, "forged", request(in)); got.Status != approval.Rejected {
@@ -104,7 +122,7 @@ func TestTokenIsBound(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			m := approval.NewMemory(approval.MemoryOptions{})
+			m := approval.NewMemory(approval.Options{})
 			id := open(t, m, request(in))
 			decide(t, m, id, true)
 			other := request(in)
@@ -120,7 +138,7 @@ func TestTokenIsBound(t *testing.T) {
 }
 
 func TestTokenIsClaimedOnce(t *testing.T) {
-	m := approval.NewMemory(approval.MemoryOptions{})
+	m := approval.NewMemory(approval.Options{})
 	id := open(t, m, request(nil))
 	decide(t, m, id, true)
 	var mu sync.Mutex
@@ -157,7 +175,7 @@ func TestDecideRefusals(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			m := approval.NewMemory(approval.MemoryOptions{})
+			m := approval.NewMemory(approval.Options{})
 			id := open(t, m, request(nil))
 			rec, err := m.Decide(t.Context(), id, tt.d)
 			if module.CodeOf(err) != tt.code || !errors.Is(err, tt.is) {
@@ -169,14 +187,14 @@ func TestDecideRefusals(t *testing.T) {
 			decide(t, m, id, true)
 		})
 	}
-	m := approval.NewMemory(approval.MemoryOptions{})
+	m := approval.NewMemory(approval.Options{})
 	if _, err := m.Decide(t.Context(), "none", approval.Decision{By: person("bob"), Reason: "x"}); !errors.Is(err, approval.ErrNotFound) {
 		t.Errorf("unknown ID: %v", err)
 	}
 }
 
 func TestDecisionsRace(t *testing.T) {
-	m := approval.NewMemory(approval.MemoryOptions{})
+	m := approval.NewMemory(approval.Options{})
 	id := open(t, m, request(nil))
 	errs := make([]error, 8)
 	states := make([]approval.State, 8)
@@ -210,7 +228,7 @@ func TestWait(t *testing.T) {
 		res *approval.Result
 		err error
 	}
-	start := func(ctx context.Context, m *approval.Memory) chan end {
+	start := func(ctx context.Context, m *approval.Durable) chan end {
 		done := make(chan end, 1)
 		go func() {
 			res, err := m.RequestApproval(ctx, request(nil))
@@ -219,9 +237,9 @@ func TestWait(t *testing.T) {
 		synctest.Wait()
 		return done
 	}
-	pending := func(t *testing.T, m *approval.Memory) string {
+	pending := func(t *testing.T, m *approval.Durable) string {
 		t.Helper()
-		list := m.List(approval.Filter{State: approval.StatePending})
+		list := list(t, m, approval.Filter{State: approval.StatePending})
 		if len(list) != 1 {
 			t.Fatalf("%d pending requests", len(list))
 		}
@@ -229,7 +247,7 @@ func TestWait(t *testing.T) {
 	}
 	t.Run("approved", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			m := approval.NewMemory(approval.MemoryOptions{Wait: time.Minute})
+			m := approval.NewMemory(approval.Options{Wait: time.Minute})
 			began := time.Now()
 			done := start(t.Context(), m)
 			time.Sleep(20 * time.Second)
@@ -246,7 +264,7 @@ func TestWait(t *testing.T) {
 	})
 	t.Run("rejected", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			m := approval.NewMemory(approval.MemoryOptions{Wait: time.Minute})
+			m := approval.NewMemory(approval.Options{Wait: time.Minute})
 			done := start(t.Context(), m)
 			decide(t, m, pending(t, m), false)
 			if got := <-done; got.res.Status != approval.Rejected || got.res.Reason != "checked" {
@@ -256,7 +274,7 @@ func TestWait(t *testing.T) {
 	})
 	t.Run("nobody decides", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			m := approval.NewMemory(approval.MemoryOptions{Wait: time.Minute})
+			m := approval.NewMemory(approval.Options{Wait: time.Minute})
 			began := time.Now()
 			got := <-start(t.Context(), m)
 			if got.res.Status != approval.Pending || time.Since(began) != time.Minute {
@@ -270,7 +288,7 @@ func TestWait(t *testing.T) {
 	})
 	t.Run("expires while waiting", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			m := approval.NewMemory(approval.MemoryOptions{Wait: time.Hour, Expiry: time.Minute})
+			m := approval.NewMemory(approval.Options{Wait: time.Hour, Expiry: time.Minute})
 			began := time.Now()
 			got := <-start(t.Context(), m)
 			if got.res.Status != approval.Timeout || time.Since(began) != time.Minute {
@@ -280,7 +298,7 @@ func TestWait(t *testing.T) {
 	})
 	t.Run("caller leaves", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			m := approval.NewMemory(approval.MemoryOptions{Wait: time.Hour})
+			m := approval.NewMemory(approval.Options{Wait: time.Hour})
 			gone := errors.New("caller gone")
 			ctx, stop := context.WithCancelCause(t.Context())
 			done := start(ctx, m)
@@ -289,7 +307,7 @@ func TestWait(t *testing.T) {
 			if got := <-done; !errors.Is(got.err, gone) {
 				t.Errorf("got %+v, %v; want the cause", got.res, got.err)
 			}
-			if r, _ := m.Get(id); r.State != approval.StateWithdrawn {
+			if r := get(t, m, id); r.State != approval.StateWithdrawn {
 				t.Errorf("state %s", r.State)
 			}
 			if _, err := m.Decide(t.Context(), id, approval.Decision{Approve: true, By: person("bob"), Reason: "r"}); !errors.Is(err, approval.ErrDecided) {
@@ -302,7 +320,7 @@ func TestWait(t *testing.T) {
 	})
 	t.Run("waiting with a token", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			m := approval.NewMemory(approval.MemoryOptions{Wait: time.Minute})
+			m := approval.NewMemory(approval.Options{Wait: time.Minute})
 			id := (<-start(t.Context(), m)).res.ApprovalID
 			ctx, stop := context.WithCancelCause(t.Context())
 			done := make(chan end, 2)
@@ -327,7 +345,7 @@ func TestWait(t *testing.T) {
 
 func TestExpiry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := approval.NewMemory(approval.MemoryOptions{Expiry: time.Hour, TokenExpiry: time.Minute})
+		m := approval.NewMemory(approval.Options{Expiry: time.Hour, TokenExpiry: time.Minute})
 		late, used, stale := open(t, m, request(nil)), open(t, m, request(nil)), open(t, m, request(nil))
 		time.Sleep(59 * time.Minute)
 		decide(t, m, used, true)
@@ -347,7 +365,7 @@ func TestExpiry(t *testing.T) {
 			t.Errorf("request past its time: %+v", r)
 		}
 		for id, want := range map[string]approval.State{late: approval.StateExpired, used: approval.StateClaimed, stale: approval.StateExpired} {
-			if r, _ := m.Get(id); r.State != want {
+			if r := get(t, m, id); r.State != want {
 				t.Errorf("state %s, want %s", r.State, want)
 			}
 		}
@@ -355,7 +373,7 @@ func TestExpiry(t *testing.T) {
 }
 
 func TestBoundedSize(t *testing.T) {
-	m := approval.NewMemory(approval.MemoryOptions{Max: 3})
+	m := approval.NewDurable(approval.NewMemStore(3), approval.Options{})
 	a, b, c := open(t, m, request(nil)), open(t, m, request(nil)), open(t, m, request(nil))
 	if _, err := m.RequestApproval(t.Context(), request(nil)); module.CodeOf(err) != module.CodeTaskLimitExceeded {
 		t.Errorf("a fourth open request: %v", err)
@@ -366,11 +384,11 @@ func TestBoundedSize(t *testing.T) {
 	}
 	decide(t, m, b, false)
 	d := open(t, m, request(nil))
-	if _, ok := m.Get(b); ok {
-		t.Error("the finished record was kept")
+	if _, err := m.Get(t.Context(), b); !errors.Is(err, approval.ErrNotFound) {
+		t.Errorf("the finished record was kept: %v", err)
 	}
 	var got []string
-	for _, r := range m.List(approval.Filter{}) {
+	for _, r := range list(t, m, approval.Filter{}) {
 		got = append(got, r.ID)
 	}
 	if diff := cmp.Diff([]string{d, c, a}, got); diff != "" {
@@ -380,10 +398,10 @@ func TestBoundedSize(t *testing.T) {
 
 func TestRecordForReviewers(t *testing.T) {
 	var log bytes.Buffer
-	var changes []approval.State
-	m := approval.NewMemory(approval.MemoryOptions{
-		Logger:   slog.New(slog.NewTextHandler(&log, nil)),
-		OnChange: func(r approval.Record) { changes = append(changes, r.State) },
+	var decided []approval.Record
+	m := approval.NewMemory(approval.Options{
+		Logger:     slog.New(slog.NewTextHandler(&log, nil)),
+		OnDecision: func(_ context.Context, r approval.Record) { decided = append(decided, r) },
 	})
 	r := request(obj{"card": "4111"})
 	predicted := []module.Change{{Action: "charge", Target: "card", Summary: "charges 5"}}
@@ -391,8 +409,8 @@ func TestRecordForReviewers(t *testing.T) {
 	r.Preflight = func() []string { panic("4111") }
 	r.Enrichers = []string{"tenant"}
 	id := open(t, m, r)
-	rec, ok := m.Get(id)
-	if !ok || rec.Binding.ModuleID != "pay.charge" || rec.Binding.CallerID != "orders.place" || rec.Binding.IdentityID != "ann" ||
+	rec := get(t, m, id)
+	if rec.Binding.ModuleID != "pay.charge" || rec.Binding.CallerID != "orders.place" || rec.Binding.IdentityID != "ann" ||
 		rec.Description != "Charge a card" || rec.TraceID != r.Context.TraceID() {
 		t.Errorf("record %+v", rec)
 	}
@@ -409,18 +427,21 @@ func TestRecordForReviewers(t *testing.T) {
 		t.Errorf("log %s", log.String())
 	}
 	rec.Inputs["card"], rec.Changes[0].Summary = "x", "x"
-	if again, _ := m.Get(id); again.Inputs["card"] == "x" || again.Changes[0].Summary == "x" {
+	if again := get(t, m, id); again.Inputs["card"] == "x" || again.Changes[0].Summary == "x" {
 		t.Error("a reader can change the record")
 	}
 	decide(t, m, id, true)
 	check(t, m, id, r)
-	if diff := cmp.Diff([]approval.State{approval.StatePending, approval.StateApproved, approval.StateClaimed}, changes); diff != "" {
-		t.Errorf("announced states (-want +got):\n%s", diff)
+	if len(decided) != 1 || decided[0].ID != id || decided[0].DecidedBy != "bob" || decided[0].BecauseOf != "checked" || decided[0].DecidedAt.IsZero() {
+		t.Errorf("decisions told of: %+v", decided)
 	}
-	if n := len(m.List(approval.Filter{ModuleID: "other"})); n != 0 {
+	if _, err := m.Decide(t.Context(), id, approval.Decision{By: person("eve"), Reason: "r"}); err == nil || len(decided) != 1 {
+		t.Errorf("a refused decision is told of: %v, %+v", err, decided)
+	}
+	if n := len(list(t, m, approval.Filter{ModuleID: "other"})); n != 0 {
 		t.Errorf("%d records of another module", n)
 	}
-	if n := len(m.List(approval.Filter{State: approval.StateClaimed, ModuleID: "pay.charge", Limit: 1})); n != 1 {
+	if n := len(list(t, m, approval.Filter{State: approval.StateClaimed, ModuleID: "pay.charge", Limit: 1})); n != 1 {
 		t.Errorf("%d records found, want 1", n)
 	}
 }
