@@ -102,6 +102,9 @@ type Evidence struct {
 	// Code and Message are those of the error; the message is safe to show.
 	Code    module.Code
 	Message string
+	// Origin is the module that the error came from, when it is another: a call that
+	// the module made failed and it handed that on.
+	Origin string
 	// Retryable is the error's own answer.
 	Retryable module.Tri
 	// Unexecuted is true when the module was certainly not started.

@@ -35,7 +35,7 @@ func readEvidence(r *record) (*Evidence, error) {
 		Call: r.text("call"), Attempt: r.count("attempt"), Root: r.text("root"), Parent: r.text("parent"),
 		TraceID: r.text("trace_id"), CallerID: r.text("caller_id"), CallChain: r.texts("call_chain"),
 		Mode: r.text("mode"), TaskID: r.text("task_id"), TaskAttempt: r.count("task_attempt"),
-		Outcome: r.text("outcome"), Code: module.Code(r.text("code")), Message: r.text("message"),
+		Outcome: r.text("outcome"), Code: module.Code(r.text("code")), Message: r.text("message"), Origin: r.text("origin"),
 		Unexecuted: r.boolean("unexecuted"), MadeHere: r.boolean("made_here"),
 		Duration: r.millis("duration_ms"),
 		Timeout:  time.Duration(r.integer("timeout_ms", 0, maxMillis)) * time.Millisecond,

@@ -32,7 +32,7 @@ func AppendEvidence(dst []byte, e *Evidence) ([]byte, error) {
 	w.str("caller_id", e.CallerID)
 	w.num("chunks", int64(e.Chunks))
 	w.str("code", string(e.Code))
-	if e.Duration > 0 {
+	if e.Duration >= time.Microsecond {
 		w.key("duration_ms")
 		w.float(float64(e.Duration.Microseconds()) / 1000)
 	}
@@ -54,6 +54,7 @@ func AppendEvidence(dst []byte, e *Evidence) ([]byte, error) {
 	}
 	w.str("node", e.Node)
 	w.str("ns", e.NS)
+	w.str("origin", e.Origin)
 	w.str("outcome", e.Outcome)
 	w.str("parent", e.Parent)
 	w.num("retries", int64(e.Retries))

@@ -17,6 +17,7 @@ type clock struct {
 	deadline time.Time
 	whole    time.Duration // what deadline allowed in all
 	set      bool
+	limit    time.Duration // the module's own
 
 	free    bool // nothing outside can end the run
 	running bool
@@ -48,7 +49,7 @@ func (c *clock) begin(now, global time.Time, globalTimeout, budget time.Duration
 // armed: then this is not the call whose time is over, and it gets no grace.
 func (c *clock) start(ctx context.Context, token *cancel.Token, limit time.Duration, extra time.Time) context.Context {
 	now := time.Now()
-	c.running, c.began = true, now
+	c.running, c.began, c.limit = true, now, limit
 	deadline, allowed := c.deadline, c.whole
 	if limit > 0 {
 		if at := now.Add(limit); deadline.IsZero() || at.Before(deadline) {

@@ -48,6 +48,16 @@ type Completion struct {
 	// chunk was out, which the caller was not told: Err is nil then.
 	Chunks    int
 	PostError *module.Error
+	// Stream is true when chunks were asked for.
+	Stream bool
+	// Foreign is true when Err was made by the module, a middleware or a handler, or
+	// came from a call that one of them made.
+	Foreign bool
+	// Limit is the module's limit that was in force, Budget the time its caller and
+	// the whole call tree had left when it entered; 0 for none.
+	Limit, Budget time.Duration
+
+	raw map[string]any // the inputs, whose size is looked at before they are redacted
 }
 
 // Inputs returns the redacted inputs, nil before lookup.
@@ -77,6 +87,8 @@ func (p *Pipeline) complete(err *module.Error) {
 		Started: p.started, Duration: time.Since(p.started),
 		Executed: p.executed, Retries: p.retries, Abandoned: p.abandoned,
 		Chunks: p.chunks, PostError: p.postError,
+		Stream: p.sink != nil, Foreign: p.foreign, Limit: p.clock.limit, Budget: p.clock.whole,
+		raw: p.inputs,
 	}
 	if p.entry != nil {
 		c.Descriptor = p.entry.Descriptor
