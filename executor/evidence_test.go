@@ -41,7 +41,9 @@ func TestEvidenceOfEveryEnd(t *testing.T) {
 	}{
 		{name: "success", m: typed(echo), inputs: good, want: []string{"call ok"}},
 		{name: "success of a minimal preset", m: typed(echo), inputs: good, opts: []executor.Option{executor.WithStrategy(executor.Minimal())}, want: []string{"call ok"}},
-		{name: "failure of a minimal preset", m: fn("m", func(context.Context, map[string]any) (map[string]any, error) { return nil, module.Errorf("BROKEN", "no") }),
+		{name: "failure of a minimal preset", m: fn("m", func(context.Context, map[string]any) (map[string]any, error) {
+			return nil, module.Errorf("BROKEN", "no")
+		}),
 			opts: []executor.Option{executor.WithStrategy(executor.Minimal())}, want: []string{"call error BROKEN"}},
 		{name: "denial", m: typed(echo), inputs: good, deny: true, want: []string{"call denied ACL_DENIED unexecuted", "acl denied ACL_DENIED unexecuted"}},
 		{name: "wrong inputs", m: typed(echo), inputs: map[string]any{"n": "x"}, want: []string{"call error SCHEMA_VALIDATION_ERROR unexecuted input /n"}},
