@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -160,4 +161,10 @@ func same(t *testing.T, what string, got, want map[string]string) {
 		}
 	}
 	t.Errorf("%s: %d entries, want %d%.2000s", what, len(got), len(want), b.String())
+}
+
+// pass lets time pass in a bubble.
+func pass(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
 }

@@ -85,11 +85,11 @@ func TestEntriesExpire(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(1400 * time.Millisecond)
+		pass(1400 * time.Millisecond)
 		same(t, "at first", load(t, r.log), map[string]string{"task.kept": "k", "task.short": "s", "result.hour": "h"})
-		time.Sleep(10 * time.Second)
+		pass(10 * time.Second)
 		same(t, "later", load(t, r.log), map[string]string{"task.kept": "k", "result.hour": "h"})
-		time.Sleep(time.Minute)
+		pass(time.Minute)
 		same(t, "much later", load(t, r.log), map[string]string{"task.kept": "k"})
 		// The chain goes on over what has expired.
 		if err := r.log.Commit(t.Context(), entries(0, 3, "n")); err != nil {
@@ -152,7 +152,7 @@ func TestCommitToFullStream(t *testing.T) {
 				if mode == durable.PowerSafe && len(held) != len(want) {
 					t.Errorf("a refused batch left %d of its entries", len(held)-len(want))
 				}
-				time.Sleep(10 * time.Second)
+				pass(10 * time.Second)
 				if r.ctx.Err() != nil {
 					t.Errorf("the lead was lost over a full stream")
 				}
