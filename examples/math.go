@@ -41,6 +41,7 @@ func mathAdd() module.Module {
 			"required":   []any{"sum"},
 		}),
 		module.WithAnnotations(module.Annotations{Readonly: true, Idempotent: true, ClosedWorld: true}),
+		module.WithInline(),
 		module.WithExamples(module.Example{
 			Title:  "One and two",
 			Inputs: map[string]any{"a": int64(1), "b": int64(2)},

@@ -21,16 +21,20 @@ type addOut struct {
 	Sum float64 `json:"sum"`
 }
 
-func add() *module.Func {
+func add(opts ...module.Option) *module.Func {
 	return module.New("math.add", "Add two numbers",
 		func(_ context.Context, in addIn) (addOut, error) { return addOut{in.A + in.B}, nil },
-		module.WithAnnotations(module.Annotations{Readonly: true, Idempotent: true}))
+		append([]module.Option{module.WithAnnotations(module.Annotations{Readonly: true, Idempotent: true})}, opts...)...)
 }
 
 func benchExecutor(b *testing.B, cfg executor.Config, opts ...executor.Option) (*executor.Executor, *registry.Entry) {
+	return benchModule(b, add(), cfg, opts...)
+}
+
+func benchModule(b *testing.B, m module.Module, cfg executor.Config, opts ...executor.Option) (*executor.Executor, *registry.Entry) {
 	b.Helper()
 	reg := registry.New(registry.Options{})
-	if err := reg.Register(add()); err != nil {
+	if err := reg.Register(m); err != nil {
 		b.Fatal(err)
 	}
 	quiet := slog.New(slog.DiscardHandler)
@@ -77,6 +81,8 @@ func BenchmarkCall(b *testing.B) {
 		}
 	})
 	b.Run("standard", call(standard))
+	inline, _ := benchModule(b, add(module.WithInline()), executor.Config{})
+	b.Run("standard inline", call(inline))
 	policy, err := acl.New([]acl.Rule{{Callers: []string{"*"}, Targets: []string{"math.*"}, Effect: acl.Allow}}, acl.Options{})
 	if err != nil {
 		b.Fatal(err)
@@ -87,6 +93,8 @@ func BenchmarkCall(b *testing.B) {
 	b.Run("standard unlimited", call(x))
 	x, _ = benchExecutor(b, executor.Config{}, executor.WithStrategy(executor.Minimal()))
 	b.Run("minimal", call(x))
+	x, _ = benchModule(b, add(module.WithInline()), executor.Config{}, executor.WithStrategy(executor.Minimal()))
+	b.Run("minimal inline", call(x))
 	x, _ = benchExecutor(b, unlimited, executor.WithStrategy(executor.Minimal()))
 	b.Run("minimal unlimited", call(x))
 }

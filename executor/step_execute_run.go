@@ -42,16 +42,12 @@ func (p *Pipeline) newExecution() *execution {
 }
 
 // execute runs the module and waits for it. Without anything that could stop the
-// call there is nothing to wait beside, and the module runs where its caller does.
+// call there is nothing to wait beside, and the module runs where its caller does,
+// as one does that declares to return by itself.
 func (p *Pipeline) execute() (map[string]any, error) {
 	p.executed = true
-	if p.clock.free && p.clock.alarm == nil {
-		ref := p.ref()
-		output, err := ref.invoke(p.ctx)
-		if p.ctx.Err() != nil {
-			return nil, p.ended(p.ctx) // it cancelled its own token
-		}
-		return p.accept(output, err)
+	if p.clock.free && p.clock.alarm == nil || p.entry.Inline() {
+		return p.executeInline()
 	}
 	e := p.newExecution()
 	go e.run(p.ctx)
@@ -65,11 +61,41 @@ func (p *Pipeline) execute() (map[string]any, error) {
 	if !e.late {
 		return p.accept(e.output, e.err)
 	}
+	return nil, p.endedWith(e.output, e.err)
+}
+
+// endedWith is the end of a call whose module returned after it.
+func (p *Pipeline) endedWith(output map[string]any, err error) *module.Error {
 	ended := p.ended(p.ctx)
-	if ended.Code == module.CodeModuleTimeout && e.err == nil && e.output != nil {
-		ended = ended.WithDetail("partial", p.redactPartial(e.output))
+	if ended.Code == module.CodeModuleTimeout && err == nil && output != nil {
+		ended = ended.WithDetail("partial", p.redactPartial(output))
 	}
-	return nil, ended
+	return ended
+}
+
+// inlineTime is how long a module that runs inline may take before it gets a
+// goroutine for its further calls. It is far above what such a module needs, since
+// a busy machine may take the processor away in the middle of one.
+const inlineTime = 20 * time.Millisecond
+
+// executeInline runs the module in the goroutine of its caller.
+func (p *Pipeline) executeInline() (map[string]any, error) {
+	ref, started := p.ref(), time.Now()
+	output, err := ref.invoke(p.ctx)
+	took := time.Since(started)
+	if took > inlineTime && p.entry.Outgrow() {
+		p.x.log.LogAttrs(p.ctx, levelWarn, "module is too slow to run inline and gets a goroutine from now on",
+			p.attrs(slog.Float64("duration_ms", float64(took)/float64(time.Millisecond)))...)
+	}
+	switch a := p.clock.alarm; {
+	case p.ctx.Err() == nil:
+		return p.accept(output, err)
+	case a != nil && time.Since(a.deadline) > p.set.grace:
+		p.x.log.LogAttrs(p.ctx, levelWarn, "late result discarded",
+			p.attrs(slog.Float64("duration_ms", float64(took)/float64(time.Millisecond)))...)
+		return nil, p.ended(p.ctx)
+	}
+	return nil, p.endedWith(output, err)
 }
 
 // awaitStopped waits for a module that was told to stop: for the grace period when

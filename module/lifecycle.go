@@ -30,3 +30,14 @@ type Describer interface{ Describe() string }
 type Discreet interface {
 	SensitiveInputs(inputs map[string]any) []string
 }
+
+// Inliner is a module that, when RunsInline says so, computes and returns by itself
+// within microseconds: it neither waits for anything nor calls other modules. The
+// executor runs it in the goroutine of its caller and saves the one that it gives
+// every other module, which costs more than all the rest of such a call.
+//
+// What is given up is the promise that the caller is not held by a module that does
+// not stop: a result that comes too late is still MODULE_TIMEOUT, but only once it
+// is there. A module that turns out to take long gets a goroutine from then on.
+// RunsInline is asked once, when the module is registered.
+type Inliner interface{ RunsInline() bool }

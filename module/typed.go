@@ -16,6 +16,7 @@ type Func struct {
 	exec      func(ctx context.Context, inputs map[string]any) (map[string]any, error)
 	preview   func(ctx context.Context, inputs map[string]any) (*PreviewResult, error)
 	preflight func(ctx context.Context, inputs map[string]any) ([]string, error)
+	inline    bool
 	err       error
 }
 
@@ -24,6 +25,7 @@ var (
 	_ Previewer   = (*Func)(nil)
 	_ Preflighter = (*Func)(nil)
 	_ Checker     = (*Func)(nil)
+	_ Inliner     = (*Func)(nil)
 )
 
 // Option configures a module made by [New].
@@ -144,6 +146,9 @@ func (f *Func) Preflight(ctx context.Context, inputs map[string]any) ([]string, 
 	return f.preflight(ctx, inputs)
 }
 
+// RunsInline reports whether [WithInline] was given.
+func (f *Func) RunsInline() bool { return f.inline }
+
 // Check reports a type that has no schema.
 func (f *Func) Check() error { return f.err }
 
@@ -170,6 +175,10 @@ func WithMetadata(m map[string]any) Option { return func(f *Func) { f.desc.Metad
 
 // WithTimeout sets the module's own limit; zero disables it.
 func WithTimeout(d time.Duration) Option { return func(f *Func) { f.desc.Timeout = &d } }
+
+// WithInline declares that the function computes and returns within microseconds,
+// so that it may run in its caller's goroutine; see [Inliner] for what that gives up.
+func WithInline() Option { return func(f *Func) { f.inline = true } }
 
 // WithInputSchema gives the input schema instead of inferring it.
 func WithInputSchema(doc map[string]any) Option { return func(f *Func) { f.desc.InputSchema = doc } }

@@ -30,6 +30,7 @@ type Entry struct {
 	declared Declaration
 	internal bool
 	discreet module.Discreet // the module itself where it is one, else nil
+	inline   atomic.Bool
 
 	// refs counts calls that hold the entry; closing takes closed off it, so that
 	// one number says both.
@@ -74,3 +75,11 @@ func (e *Entry) close() {
 		e.idleOnce.Do(func() { close(e.idle) })
 	}
 }
+
+// Inline reports whether the module may run in its caller's goroutine (see
+// module.Inliner).
+func (e *Entry) Inline() bool { return e.inline.Load() }
+
+// Outgrow takes that back, for a module that took long after all. It reports
+// whether this was the first to notice.
+func (e *Entry) Outgrow() bool { return e.inline.CompareAndSwap(true, false) }

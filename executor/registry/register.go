@@ -121,6 +121,9 @@ func (r *Registry) prepare(m module.Module, d Declaration, internal bool) (*Entr
 	e.Preflighter, _ = m.(module.Preflighter)
 	e.Streamer, _ = m.(module.Streamer)
 	e.discreet, _ = m.(module.Discreet)
+	if i, ok := m.(module.Inliner); ok {
+		e.inline.Store(i.RunsInline())
+	}
 	if r.validate != nil {
 		if err := r.validate(m); err != nil {
 			return nil, module.Errorf(module.CodeInvalidInput, "module %s was refused: %w", desc.ID, err)
