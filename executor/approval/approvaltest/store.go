@@ -80,7 +80,7 @@ func sample(id string) approval.Record {
 			{Action: "notify", Target: "ann", Summary: "Send a mail", Extra: map[string]any{"x-cost": int64(2)}},
 		},
 		Warnings: []string{"slow today"}, Description: "Give a charge back", Tags: []string{"shop"}, Enrichers: []string{"tenant"},
-		Annotations: module.Annotations{Destructive: true, RequiresApproval: true}, Reason: "money",
+		Annotations: module.Annotations{Destructive: true, RequiresApproval: true, PaginationStyle: "cursor"}, Reason: "money",
 		TraceID: "0af7651916cd43dd8448eb211c80319c", CallChain: []string{"orders.place", "payments.refund"},
 		CreatedAt: now, ExpiresAt: now.Add(time.Hour), TokenExpires: time.Minute,
 	}
