@@ -2,8 +2,10 @@ package bus_test
 
 import (
 	"context"
+	"slices"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/apbus/apbus/contextwire"
 	"github.com/apbus/apbus/module"
@@ -107,6 +109,31 @@ func TestProgressOfACall(t *testing.T) {
 		_, err := c.Call(m.t.Context(), "mod.x", nil, module.CallProgress(func(r module.ProgressReport) { got = append(got, r) }))
 		if want := (module.ProgressReport{Done: 1, Total: 2, Note: "half"}); err != nil || len(got) != 1 || got[0] != want {
 			m.t.Errorf("progress %v, %v", got, err)
+		}
+	})
+}
+
+// The caller learns who has a call that takes a while, once.
+func TestWhoHasTheCall(t *testing.T) {
+	onMesh(t, func(m *mesh) {
+		m.node("n1", newStubHost().add("mod.x", module.Annotations{}, func(_ context.Context, req *contextwire.Request) (map[string]any, error) {
+			<-time.After(100 * time.Millisecond)
+			req.Progress(module.ProgressReport{Done: 1})
+			return map[string]any{}, nil
+		}))
+		c := m.client()
+		m.wait(c, "mod.x")
+		var told []string
+		reply, err := c.Invoke(m.t.Context(), &contextwire.Request{
+			ModuleID: "mod.x",
+			Accepted: func(node, boot string) { told = append(told, node+"."+boot) },
+			Progress: func(module.ProgressReport) { told = append(told, "progress") },
+		})
+		if err != nil {
+			m.t.Fatal(err)
+		}
+		if want := []string{"n1." + reply.Boot, "progress"}; !slices.Equal(told, want) {
+			m.t.Errorf("told %q, want %q", told, want)
 		}
 	})
 }

@@ -45,7 +45,9 @@ type attempt struct {
 	host    *host              // the process that has it; only run writes it
 	grace   time.Duration
 	heard   bool // a frame came, so somebody has the call
-	fate    fate
+	// accepted says that the caller knows who has it.
+	accepted bool
+	fate     fate
 }
 
 // replyToken is the last token of an attempt's reply subject.
@@ -311,6 +313,10 @@ func (a *attempt) frame(m *nats.Msg) (body map[string]any, ended bool, err error
 			a.grace = f.Grace
 		}
 		a.in.grantTo(f.CreditTo)
+		if a.req.Accepted != nil && !a.accepted {
+			a.accepted = true
+			a.req.Accepted(f.Node, f.Boot)
+		}
 	case contextwire.FrameProgress:
 		if a.req.Progress != nil && f.Progress != nil {
 			a.req.Progress(*f.Progress)

@@ -33,6 +33,10 @@ type Request struct {
 	Inputs  map[string]any
 	// Progress is local and never encoded.
 	Progress func(module.ProgressReport)
+	// Accepted tells which process has taken the call, as soon as it is known and
+	// before anything that comes from the module; again when another attempt was
+	// needed. A call that ends at once may do without. It is local and never encoded.
+	Accepted func(node, boot string)
 	// Node is the only node that may run the call, "" for any. It is local and never
 	// encoded: where the message goes says it.
 	Node string

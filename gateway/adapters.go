@@ -11,6 +11,7 @@ import (
 
 var (
 	_ Invoker   = InvokerFuncs{}
+	_ Streamer  = StreamerFunc(nil)
 	_ Catalog   = CatalogFunc(nil)
 	_ Fleet     = FleetFuncs{}
 	_ Calls     = CallsFuncs{}
@@ -40,6 +41,18 @@ func (f InvokerFuncs) Check(ctx context.Context, req *contextwire.Request) (*mod
 		return nil, notImplemented("checking")
 	}
 	return f.CheckFunc(ctx, req)
+}
+
+// StreamerFunc makes a [Streamer] of a function; a nil one is
+// GENERAL_NOT_IMPLEMENTED.
+type StreamerFunc func(ctx context.Context, req *contextwire.Request, send func(module.Chunk) error) (*contextwire.Reply, error)
+
+// InvokeStream calls f.
+func (f StreamerFunc) InvokeStream(ctx context.Context, req *contextwire.Request, send func(module.Chunk) error) (*contextwire.Reply, error) {
+	if f == nil {
+		return nil, notImplemented("streaming")
+	}
+	return f(ctx, req, send)
 }
 
 // CatalogFunc makes a [Catalog] of a function that lists the modules.

@@ -92,6 +92,7 @@ func everyRoute() []routeCase {
 		{"GET", "/v1/modules/a.b", gateway.ScopeCall, 404},
 		{"POST", "/v1/modules/a.b/call", gateway.ScopeCall, 200},
 		{"POST", "/v1/modules/a.b/check", gateway.ScopeCall, 501},
+		{"POST", "/v1/modules/a.b/stream", gateway.ScopeCall, 501},
 		{"GET", "/v1/calls", gateway.ScopeCall, 200},
 		{"DELETE", "/v1/calls?root=0123456789abcdef", gateway.ScopeCancel, 404},
 		{"GET", "/v1/calls/0123456789abcdef", gateway.ScopeCall, 404},

@@ -28,6 +28,9 @@ func (g *Gateway) request(x *exchange) (*contextwire.Request, callHeaders, error
 	if err := module.ValidateID(id); err != nil {
 		return nil, h, err
 	}
+	if h.node != "" && !g.knowsNode(h.node) {
+		return nil, h, unknownNode(h.node)
+	}
 	inputs, err := g.object(x)
 	if err != nil {
 		return nil, h, err
@@ -40,7 +43,7 @@ func (g *Gateway) request(x *exchange) (*contextwire.Request, callHeaders, error
 	}
 	return &contextwire.Request{
 		CallID: x.callID, Attempt: 1, ModuleID: id,
-		Budget: h.timeout, Version: h.version, IdempotencyKey: h.idempotencyKey,
+		Budget: h.timeout, Version: h.version, Node: h.node, Trace: h.trace, IdempotencyKey: h.idempotencyKey,
 		Context: c, Inputs: inputs, TraceParent: h.traceParent,
 	}, h, nil
 }
@@ -53,6 +56,9 @@ func (g *Gateway) begin(req *contextwire.Request) (ctx context.Context, tok *can
 	call := cancel.Call{
 		Key: cancel.Key{Call: req.CallID}, Root: req.CallID, Trace: req.Context.TraceID(),
 		ModuleID: req.ModuleID, Issuer: g.name, Mode: contextwire.ModeUnary, Budget: req.Budget, Token: tok,
+	}
+	if req.Stream {
+		call.Mode = contextwire.ModeStream
 	}
 	if id := req.Context.Identity(); id != nil {
 		call.IdentityID = id.ID()
@@ -99,10 +105,16 @@ func (g *Gateway) call(x *exchange) error {
 	defer end()
 	defer g.attached(x, tok)()
 	reply, err := g.invoker.Invoke(ctx, req)
+	if req.Trace {
+		x.trace = outwardTrace(reply, x.traceID)
+	}
 	if err != nil {
 		return coded(endOf(ctx, err)).At(req.Context, req.ModuleID)
 	}
 	body, err := encodeOutput(reply)
+	if err == nil && req.Trace {
+		body, err = traced(body, x.trace)
+	}
 	if err != nil {
 		return err
 	}

@@ -16,6 +16,9 @@ type exchange struct {
 	principal *Principal
 	// traceID and callID are set by the handlers of calls, for errors and logs.
 	traceID, callID string
+	// trace is the call's pipeline trace as the outside may see it, when it was asked
+	// for; it goes along with an error too.
+	trace map[string]any
 }
 
 // answer is the response, which knows whether it was begun.
@@ -64,7 +67,12 @@ func (x *exchange) raw(status int, body []byte) error {
 
 // fail answers with e, which must be fit for the outside.
 func (x *exchange) fail(e *module.Error) {
-	body := encodeError(e, func(m map[string]any) any { return map[string]any{"error": m} })
+	body := encodeError(e, func(m map[string]any) any {
+		if x.trace != nil {
+			return map[string]any{"error": m, "trace": x.trace}
+		}
+		return map[string]any{"error": m}
+	})
 	if after := retryAfter(e); after != "" {
 		x.w.Header().Set("Retry-After", after)
 	}

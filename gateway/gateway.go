@@ -21,6 +21,8 @@ type Options struct {
 	Fleet     Fleet
 	Calls     Calls
 	Readiness Readiness
+	// Streamer is GENERAL_NOT_IMPLEMENTED when nil, for modules that stream.
+	Streamer Streamer
 	// Governance is GENERAL_NOT_IMPLEMENTED when nil.
 	Governance Governance
 	// Auth admits callers; nil is [Loopback].
@@ -60,6 +62,10 @@ type Limits struct {
 	// ReadHeaderTimeout is how long a client may take for the headers, 10 s;
 	// BodyTimeout for the body, 2 min; IdleTimeout between requests, 2 min.
 	ReadHeaderTimeout, BodyTimeout, IdleTimeout time.Duration
+	// Heartbeat is how long an event stream may be silent before a comment is sent,
+	// 15 s. StreamStall is how long its reader may take nothing of what waits for it
+	// before the call is cancelled, 2 min.
+	Heartbeat, StreamStall time.Duration
 	// ReadyTimeout is how long the readiness probe may take, 2 s.
 	ReadyTimeout time.Duration
 }
@@ -71,7 +77,7 @@ func DefaultLimits() Limits {
 		MaxRequests: 1024, MaxDetached: 1024,
 		OutcomeTTL: 5 * time.Minute, MaxOutcomes: 10_000, MaxOutcomeBytes: 64 << 20,
 		ReadHeaderTimeout: 10 * time.Second, BodyTimeout: 2 * time.Minute, IdleTimeout: 2 * time.Minute,
-		ReadyTimeout: 2 * time.Second,
+		Heartbeat: 15 * time.Second, StreamStall: 2 * time.Minute, ReadyTimeout: 2 * time.Second,
 	}
 }
 
@@ -81,6 +87,7 @@ func (l Limits) withDefaults() (Limits, error) {
 		fill(&l.MaxRequests, d.MaxRequests) || fill(&l.MaxDetached, d.MaxDetached) ||
 		fill(&l.OutcomeTTL, d.OutcomeTTL) || fill(&l.MaxOutcomes, d.MaxOutcomes) || fill(&l.MaxOutcomeBytes, d.MaxOutcomeBytes) ||
 		fill(&l.ReadHeaderTimeout, d.ReadHeaderTimeout) || fill(&l.BodyTimeout, d.BodyTimeout) ||
+		fill(&l.Heartbeat, d.Heartbeat) || fill(&l.StreamStall, d.StreamStall) ||
 		fill(&l.IdleTimeout, d.IdleTimeout) || fill(&l.ReadyTimeout, d.ReadyTimeout)
 	if bad {
 		return l, errors.New("a limit is negative")
@@ -100,6 +107,7 @@ func fill[T int | int64 | time.Duration](field *T, otherwise T) (negative bool) 
 // Gateway serves the HTTP API. Close it when it is no longer served.
 type Gateway struct {
 	invoker   Invoker
+	streamer  Streamer
 	catalog   Catalog
 	fleet     Fleet
 	calls     Calls
@@ -147,6 +155,9 @@ func New(o Options) (*Gateway, error) {
 	if o.Auth == nil {
 		o.Auth = Loopback{}
 	}
+	if o.Streamer == nil {
+		o.Streamer = StreamerFunc(nil)
+	}
 	if o.Governance == nil {
 		o.Governance = GovernanceFunc(nil)
 	}
@@ -157,7 +168,7 @@ func New(o Options) (*Gateway, error) {
 		o.Logger = slog.Default()
 	}
 	g := &Gateway{
-		invoker: o.Invoker, catalog: o.Catalog, fleet: o.Fleet, calls: o.Calls, readiness: o.Readiness, governance: o.Governance,
+		invoker: o.Invoker, streamer: o.Streamer, catalog: o.Catalog, fleet: o.Fleet, calls: o.Calls, readiness: o.Readiness, governance: o.Governance,
 		auth: o.Auth, limits: limits, decode: contextwire.Limits{MaxBody: int(limits.MaxBody)},
 		name: o.Name, log: o.Logger,
 		origin:   http.NewCrossOriginProtection(),

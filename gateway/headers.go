@@ -14,6 +14,7 @@ const (
 	headerNode          = "Apbus-Node"
 	headerTimeout       = "Apbus-Timeout"
 	headerApproval      = "Apbus-Approval"
+	headerTrace         = "Apbus-Trace"
 	headerModuleVersion = "Apbus-Module-Version"
 	headerIdempotency   = "Idempotency-Key"
 	headerTraceParent   = "Traceparent"
@@ -24,6 +25,7 @@ const (
 const (
 	maxIdempotencyKey = 255
 	maxVersionHint    = 128
+	maxNodeID         = 64
 	maxApprovalToken  = 8 << 10
 	maxReason         = 1024
 )
@@ -35,6 +37,8 @@ type callHeaders struct {
 	idempotencyKey string
 	approval       string
 	version        string
+	node           string // the only one that may run it, "" for any
+	trace          bool
 	async          bool
 }
 
@@ -51,6 +55,12 @@ func readCallHeaders(h http.Header) (c callHeaders, err error) {
 	if c.version, err = textHeader(h, headerModuleVersion, maxVersionHint); err != nil {
 		return c, err
 	}
+	if c.node, err = textHeader(h, headerNode, maxNodeID); err != nil {
+		return c, err
+	}
+	if c.trace, err = flagHeader(h, headerTrace); err != nil {
+		return c, err
+	}
 	// As the W3C asks, an unusable traceparent starts a new trace.
 	if len(h.Values(headerTraceParent)) == 1 {
 		c.traceParent = module.ParseTraceParent(h.Get(headerTraceParent), strings.Join(h.Values(headerTraceState), ","))
@@ -58,8 +68,23 @@ func readCallHeaders(h http.Header) (c callHeaders, err error) {
 	if c.traceParent != nil && !module.ValidTraceID(c.traceParent.TraceID) {
 		c.traceParent = nil
 	}
-	c.async = prefers(h, "respond-async")
+	if c.async = prefers(h, "respond-async"); c.async && c.trace {
+		return c, invalid("header %s does not go with respond-async: only the outcome of a detached call is kept", headerTrace)
+	}
 	return c, nil
+}
+
+// flagHeader reads a header that is 1 or 0.
+func flagHeader(h http.Header, name string) (bool, error) {
+	switch v, err := textHeader(h, name, 1); {
+	case err != nil:
+		return false, err
+	case v == "1":
+		return true, nil
+	case v != "" && v != "0":
+		return false, invalid("header %s is neither 1 nor 0", name)
+	}
+	return false, nil
 }
 
 // timeoutOf reads Apbus-Timeout, a Go duration such as 5s; 0 is no limit of the

@@ -38,13 +38,17 @@ func (g *Gateway) drainNode(x *exchange) error {
 		return err
 	}
 	if !g.knowsNode(id) {
-		return notFound("no node of this id is known")
+		return unknownNode(id)
 	}
 	inFlight, err := g.fleet.Drain(x.r.Context(), id, grace, x.principal.by(g.name))
 	if err != nil {
 		return err
 	}
 	return x.json(http.StatusAccepted, map[string]any{"node": id, "in_flight": int64(inFlight)})
+}
+
+func unknownNode(id string) error {
+	return notFound("no node of this id is known").WithDetail("node", id)
 }
 
 func (g *Gateway) knowsNode(id string) bool {

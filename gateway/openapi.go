@@ -74,7 +74,7 @@ func (rt *route) openAPI() map[string]any {
 		"default": map[string]any{"description": "A coded error.", "content": jsonContent("ErrorBody")},
 	}
 	for _, a := range rt.answers {
-		answers[strconv.Itoa(a.status)] = map[string]any{"description": a.help, "content": jsonContent(a.schema)}
+		answers[strconv.Itoa(a.status)] = map[string]any{"description": a.help, "content": contentOf(a.schema)}
 	}
 	op["responses"] = answers
 	return op
@@ -101,6 +101,13 @@ func (rt *route) parameters() []any {
 		add("header", p, false)
 	}
 	return list
+}
+
+func contentOf(schema string) map[string]any {
+	if schema == eventsSchema {
+		return map[string]any{"text/event-stream": map[string]any{"schema": ref(schema)}}
+	}
+	return jsonContent(schema)
 }
 
 func jsonContent(schema string) map[string]any {

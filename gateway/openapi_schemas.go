@@ -6,6 +6,7 @@ func componentSchemas() map[string]any {
 		text    = typed("string")
 		texts   = listOf(text)
 		integer = typed("integer")
+		number  = typed("number")
 		boolean = typed("boolean")
 		object  = typed("object")
 		moment  = map[string]any{"type": "string", "format": "date-time"}
@@ -26,8 +27,23 @@ func componentSchemas() map[string]any {
 			"code": text, "message": text, "timestamp": moment, "details": object, "cause": text, "trace_id": text,
 			"module_id": text, "retryable": boolean, "user_fixable": boolean, "ai_guidance": text, "suggestion": text,
 		}),
-		"ErrorBody": record([]string{"error"}, map[string]any{"error": ref("Error")}),
-		"Status":    record([]string{"status"}, map[string]any{"status": text}),
+		"ErrorBody":    record([]string{"error"}, map[string]any{"error": ref("Error"), "trace": ref("Trace")}),
+		"CallAnswer":   map[string]any{"anyOf": []any{ref("TracedOutput"), ref("Output")}},
+		"TracedOutput": record([]string{"output", "trace"}, map[string]any{"output": object, "trace": map[string]any{"anyOf": []any{ref("Trace"), typed("null")}}}),
+		"Trace": record([]string{"module_id", "strategy_name", "steps", "total_duration_ms", "success"}, map[string]any{
+			"module_id": text, "strategy_name": text, "total_duration_ms": number, "success": boolean,
+			"error": map[string]any{"anyOf": []any{ref("Error"), typed("null")}}, "remote": object,
+			"steps": listOf(record([]string{"name", "duration_ms"}, map[string]any{
+				"name": text, "duration_ms": number, "skipped": boolean, "decision_point": boolean,
+				"skip_reason": nullable("string"), "error_code": nullable("string"),
+			})),
+			"hooks": listOf(record([]string{"middleware", "hook", "duration_ms"}, map[string]any{
+				"middleware": text, "hook": text, "step": nullable("string"), "duration_ms": number, "replaced": boolean,
+				"recovery": nullable("string"), "error_code": nullable("string"),
+			})),
+		}),
+		eventsSchema: map[string]any{"type": "string", "description": "Server-Sent Events; the data of each is one JSON object."},
+		"Status":     record([]string{"status"}, map[string]any{"status": text}),
 		"Accepted": record([]string{"call", "state"}, map[string]any{
 			"call": text, "module_id": text, "trace_id": text, "state": state,
 		}),

@@ -11,10 +11,20 @@ import (
 
 // Invoker runs and checks calls. Every error is, or wraps, a *module.Error.
 // Cancelling ctx cancels the work wherever it runs and returns at once; ctx's
-// deadline is the call's budget.
+// deadline is the call's budget. With req.Trace a failed call may have a reply that
+// holds its trace beside the error. req.Progress and req.Accepted are called while
+// Invoke runs.
 type Invoker interface {
 	Invoke(ctx context.Context, req *contextwire.Request) (*contextwire.Reply, error)
 	Check(ctx context.Context, req *contextwire.Request) (*module.PreflightResult, error)
+}
+
+// Streamer runs calls whose output comes in parts. It is [Invoker].Invoke but for
+// send, which gets every chunk in order, one at a time, and holds the module back
+// while it blocks. An error of send ends the call: a coded one is its error, any
+// other the cause of EXECUTION_CANCELLED. The reply's output is the merged value.
+type Streamer interface {
+	InvokeStream(ctx context.Context, req *contextwire.Request, send func(module.Chunk) error) (*contextwire.Reply, error)
 }
 
 // Catalog knows the modules that live processes host.

@@ -13,9 +13,15 @@ func (g *Gateway) routes() []*route {
 		{headerTimeout, "Time for the call, a Go duration such as 5s; 0 or absent is the module's own limit."},
 		{headerModuleVersion, "Version constraint such as ^2.1."},
 		{headerApproval, "Token of an approval that was granted."},
+		{headerNode, "ID of the only node that may have the call; an unknown one is 404."},
 	}, trace...)
+	streamHeaders := append([]param{
+		{headerIdempotency, "Handed to the module and to evidence."},
+		{headerTrace, "1 sends the pipeline trace as the event trace, before the last one."},
+	}, checkHeaders...)
 	callHeaders := append([]param{
 		{headerIdempotency, "Handed to the module and to evidence."},
+		{headerTrace, "1 makes the answer {output, trace}, and that of a failure {error, trace}."},
 		{"Prefer", "respond-async answers 202 at once and keeps the outcome for 5 minutes at GET /v1/calls/{call}."},
 	}, checkHeaders...)
 	return []*route{
@@ -38,10 +44,20 @@ func (g *Gateway) routes() []*route {
 			summary: "Run a module: inputs in, output out", scope: ScopeCall, class: work,
 			headers: callHeaders, body: "Inputs",
 			answers: []outcome{
-				{200, "Output", "The bare output. The header Apbus-Call holds the call ID."},
+				{200, "CallAnswer", "The bare output, or {output, trace} with Apbus-Trace: 1. The header Apbus-Call holds the call ID."},
 				{202, "Accepted", "With Prefer: respond-async; or, as an error, that the call waits for an approval."},
 			},
 			handle: g.call,
+		},
+		{
+			method: http.MethodPost, pattern: "/v1/modules/{id}/stream", operation: "streamModule",
+			summary: "Run a module: inputs in, events out", scope: ScopeCall, class: work,
+			headers: streamHeaders, body: "Inputs",
+			answers: []outcome{
+				{200, eventsSchema, "Server-Sent Events: accept, progress, data (id is the chunk's number), trace, end (id is the number of chunks, data the whole output) and error; comments keep the connection alive. What fails before the first event is a plain error."},
+				{202, "ErrorBody", "The call waits for an approval."},
+			},
+			handle: g.stream,
 		},
 		{
 			method: http.MethodPost, pattern: "/v1/modules/{id}/check", operation: "checkModule",

@@ -4,6 +4,7 @@ import (
 	"net"
 	"net/url"
 	"strings"
+	"time"
 
 	"github.com/apbus/apbus/gateway"
 	"github.com/apbus/apbus/internal/settings"
@@ -24,6 +25,9 @@ type config struct {
 	MaxHeader   int      `default:"32768" placeholder:"BYTES" help:"Largest request line and headers together."`
 	MaxRequests int      `default:"1024" placeholder:"N" help:"Calls and checks served at once."`
 	MaxDetached int      `default:"1024" placeholder:"N" help:"Detached calls running at once."`
+
+	Heartbeat   time.Duration `default:"15s" help:"How long an event stream may be silent before a comment keeps it alive."`
+	StreamStall time.Duration `default:"2m" help:"How long the reader of an event stream may take nothing before its call is cancelled."`
 }
 
 func parse(spec settings.Spec) (*config, *settings.Result, error) {
@@ -52,6 +56,9 @@ func (c *config) check() error {
 		if !c.Insecure && !gateway.IsLoopbackHost(hostOf(server)) {
 			return settings.Usagef("the NATS server %s is not on this machine, and messages are not authenticated in open mode: give --insecure if you mean it", hostOf(server))
 		}
+	}
+	if c.Heartbeat <= 0 || c.StreamStall <= 0 {
+		return settings.Usagef("--heartbeat and --stream-stall must be positive")
 	}
 	for _, limit := range []struct {
 		flag  string

@@ -84,10 +84,11 @@ func serve(ctx context.Context, spec settings.Spec) error {
 	}
 	governance := governanceOf(client, log)
 	g, err := gateway.New(gateway.Options{ //nolint:contextcheck // a request brings its own
-		Invoker: client, Catalog: catalog{client}, Fleet: fleetOf(client), Calls: callsOf(client),
+		Invoker: client, Streamer: client, Catalog: catalog{client}, Fleet: fleetOf(client), Calls: callsOf(client),
 		Readiness: gateway.ReadyFunc(client.Ready), Governance: governance, Auth: auth, Name: "router", Version: spec.Version, Logger: log,
 		Limits: gateway.Limits{
 			MaxBody: cfg.MaxBody, MaxHeader: cfg.MaxHeader, MaxRequests: cfg.MaxRequests, MaxDetached: cfg.MaxDetached,
+			Heartbeat: cfg.Heartbeat, StreamStall: cfg.StreamStall,
 		},
 	})
 	if err != nil {
