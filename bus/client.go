@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/apbus/apbus/cancel"
 	"github.com/apbus/apbus/contextwire"
@@ -28,6 +29,9 @@ type ClientOptions struct {
 	// StreamWindow is how far a stream may be ahead of its reader unless the request
 	// says so itself; contextwire.DefaultCredit when zero.
 	StreamWindow contextwire.Credit
+	// TracerProvider makes a span of each call; nil makes none, at no cost. The span
+	// goes along as traceparent.
+	TracerProvider trace.TracerProvider
 }
 
 // Client calls, checks and cancels modules on any node. Safe for concurrent
@@ -39,6 +43,8 @@ type Client struct {
 	log      *slog.Logger
 	limits   contextwire.Limits
 	window   contextwire.Credit
+	tracer   trace.Tracer // nil for none
+	counts   clientCounts
 	dir      *directory
 	// inbox is the prefix under which replies and probes arrive.
 	inbox string
@@ -102,6 +108,7 @@ func NewClient(conns *Conns, o ClientOptions) (*Client, error) {
 	}
 	c := &Client{
 		conns: conns, subjects: s, name: o.Name, log: o.Logger, limits: o.Limits, window: o.StreamWindow,
+		tracer:  tracerOf(o.TracerProvider),
 		inbox:   conns.Calls.NewInbox(),
 		pending: map[string]*attempt{}, calls: map[string]*outgoing{}, hosts: map[proc]*host{},
 	}
@@ -237,6 +244,15 @@ func requestFor(ctx context.Context, id string, inputs map[string]any, opts []mo
 	}
 	parent := module.FromContext(ctx)
 	req := &contextwire.Request{ModuleID: id, Inputs: inputs, Version: o.VersionHint, Progress: o.Progress, Node: o.Node}
+	if tp := o.TraceParent; parent == nil && tp == nil {
+		// The call belongs to the trace that its caller is in.
+		if sc := trace.SpanContextFromContext(ctx); sc.IsValid() {
+			o.TraceParent = traceParentOf(sc)
+		}
+	}
+	if parent == nil && o.Identity == nil && o.TraceParent == nil {
+		return req, ctx, stop, nil // exchange makes a Context, and a trace
+	}
 	if parent == nil {
 		parent = module.NewContext(module.ContextOptions{Identity: o.Identity, TraceParent: o.TraceParent})
 	} else {
@@ -296,6 +312,7 @@ func (c *Client) Check(ctx context.Context, req *contextwire.Request) (*module.P
 // onReply hands a reply to the attempt that waits for it. What nobody waits for
 // any more is dropped.
 func (c *Client) onReply(m *nats.Msg) {
+	c.counts.in.observe(int64(len(m.Data)))
 	token := m.Subject[strings.LastIndexByte(m.Subject, '.')+1:]
 	c.mu.Lock()
 	a := c.pending[token]

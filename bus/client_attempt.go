@@ -123,6 +123,7 @@ func (a *attempt) run(ctx context.Context) (map[string]any, proc, error) {
 		a.fate = fateRefused
 		return nil, a.target.proc, err
 	}
+	c.counts.out.observe(int64(len(m.Data)))
 	return a.wait(ctx)
 }
 

@@ -42,6 +42,7 @@ func (c *Client) giveUp(a *attempt, cause error) {
 	if c.life.Err() != nil {
 		return
 	}
+	c.counts.cancelsSent.Add(1)
 	c.wg.Go(func() { c.sendNotice(owner, moduleID, notice) })
 }
 
@@ -115,6 +116,7 @@ func (c *Client) Cancel(ctx context.Context, sel cancel.Selector, reason, by str
 		Call: sel.Call, Attempt: sel.Attempt, Root: sel.Root, Parent: sel.Parent, Trace: sel.Trace,
 		Reason: reason, By: by, At: time.Now().UTC(),
 	}
+	c.counts.cancelsSent.Add(1)
 	if sel.Call != "" {
 		if res, done := c.cancelOwn(ctx, sel.Call, notice); done {
 			return res, nil

@@ -31,7 +31,7 @@ type final struct {
 
 // exchange runs a call or check over as many attempts as are allowed and
 // needed; a stream's chunks go to send, which is nil for all else. The rules of wire protocol section 5, Retries by the client.
-func (c *Client) exchange(ctx context.Context, kind string, r *contextwire.Request, send func(module.Chunk) error) (map[string]any, final, error) {
+func (c *Client) exchange(ctx context.Context, kind string, r *contextwire.Request, send func(module.Chunk) error) (output map[string]any, by final, err error) {
 	if err := module.ValidateID(r.ModuleID); err != nil {
 		return nil, final{}, err
 	}
@@ -43,9 +43,14 @@ func (c *Client) exchange(ctx context.Context, kind string, r *contextwire.Reque
 	if req.CallID == "" {
 		req.CallID = contextwire.NewCallID()
 	}
-	if req.Context == nil {
-		req.Context = module.NewContext(module.ContextOptions{TraceParent: req.TraceParent})
-	}
+	ctx, span := c.startCall(ctx, kind, req)
+	began := time.Now()
+	defer func() {
+		if kind == kindCall {
+			c.counts.ended(req.ModuleID, time.Since(began), module.AsError(err))
+		}
+		endCall(span, by, err)
+	}()
 	if err := c.begin(out); err != nil {
 		return nil, final{}, err
 	}
@@ -83,6 +88,7 @@ func (c *Client) exchange(ctx context.Context, kind string, r *contextwire.Reque
 		e := module.Propagate(err, req.ModuleID, req.Context)
 		tried[n-1] = by
 		if a.fate == fateLost {
+			c.counts.lost.Add(1)
 			lost = e
 		}
 		wait, again := c.retry(e, a, n, deadline, tried[:n])
@@ -92,6 +98,8 @@ func (c *Client) exchange(ctx context.Context, kind string, r *contextwire.Reque
 		if !again {
 			return nil, final{by, n, out.trace}, e
 		}
+		c.counts.retries.add(e.Code)
+		noteRetry(span, n, by, e)
 		if cause := out.pause(ctx, wait); cause != nil {
 			return nil, final{proc: by, attempt: n}, c.cancelled(cause, req)
 		}

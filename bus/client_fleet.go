@@ -52,6 +52,41 @@ func (c *Client) Calls(ctx context.Context) ([]contextwire.CallRecord, error) {
 	return out, nil
 }
 
+// FleetStats asks every process of the namespace what it does and has done, sorted by
+// node. One that does not answer within a second is left out and logged.
+func (c *Client) FleetStats(ctx context.Context) ([]contextwire.NodeStats, error) {
+	ctx, stop := context.WithTimeoutCause(ctx, fleetPatience, errors.New("no answer about stats"))
+	defer stop()
+	var (
+		mu  sync.Mutex
+		out []contextwire.NodeStats
+		wg  sync.WaitGroup
+	)
+	for _, n := range c.Nodes() {
+		wg.Go(func() {
+			body, err := ask(ctx, c.conns.Control, c.subjects.node(n.Node, n.Boot, verbStats), &contextwire.DescribeRequest{})
+			var stats *contextwire.NodeStats
+			if err == nil {
+				stats, err = contextwire.NodeStatsFromMap(body)
+			}
+			if err != nil {
+				if !errors.Is(err, ErrNoResponders) {
+					c.dir.calm.warn("a node does not tell what it does", "node", n.Node, "cause", err)
+				}
+				return
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			out = append(out, *stats)
+		})
+	}
+	wg.Wait()
+	slices.SortFunc(out, func(a, b contextwire.NodeStats) int {
+		return cmp.Or(cmp.Compare(a.Node, b.Node), cmp.Compare(a.Boot, b.Boot))
+	})
+	return out, nil
+}
+
 // Drain tells a node to finish what it has within grace and to take nothing
 // new. It answers at once with the calls still in flight; the end shows in the
 // catalogue. A node that is not in the catalogue is BUS_NO_RESPONDERS.

@@ -82,16 +82,16 @@ func Connect(ctx context.Context, o Options) (*Conns, error) {
 		c.nats = append(c.nats, nc)
 		return nc, nil
 	}
-	calls, err := open("calls", nats.ReconnectBufSize(-1))
+	calls, err := open(connCalls, nats.ReconnectBufSize(-1))
 	if err != nil {
 		return nil, err
 	}
-	control, err := open("control")
+	control, err := open(connControl)
 	if err != nil {
 		c.Close()
 		return nil, err
 	}
-	durable, err := open("jetstream")
+	durable, err := open(connJetStream)
 	if err != nil {
 		c.Close()
 		return nil, err
@@ -102,6 +102,13 @@ func Connect(ctx context.Context, o Options) (*Conns, error) {
 	}
 	return c, nil
 }
+
+// The names of the connections.
+const (
+	connCalls     = "calls"
+	connControl   = "control"
+	connJetStream = "jetstream"
+)
 
 func serverList(o Options) string {
 	if len(o.Servers) == 0 {

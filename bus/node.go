@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/apbus/apbus/cancel"
 	"github.com/apbus/apbus/contextwire"
@@ -65,6 +66,9 @@ type NodeOptions struct {
 	// clean up after its time is over, asked again each time since it may change.
 	// Nil means 5 s. It must not block.
 	CallGrace func() time.Duration
+	// TracerProvider makes a span of each call that runs here, below the caller's;
+	// nil makes none, at no cost.
+	TracerProvider trace.TracerProvider
 	// Logger is slog.Default() when nil.
 	Logger *slog.Logger
 	// Limits bound what is accepted; the protocol's defaults when zero.
@@ -111,6 +115,8 @@ type Node struct {
 	subjects subjects
 	log      *slog.Logger
 	calm     *calmLog
+	tracer   trace.Tracer // nil for none
+	counts   nodeCounts
 
 	table   *cancel.Table
 	gate    *gate
@@ -158,6 +164,7 @@ func NewNode(conns *Conns, host Host, o NodeOptions) (*Node, error) {
 	log := o.Logger.With("node", o.ID)
 	n := &Node{
 		conns: conns, host: host, opts: o, boot: newBoot(), subjects: s, log: log, calm: newCalmLog(log),
+		tracer:  tracerOf(o.TracerProvider),
 		table:   cancel.NewTable(cancel.TableOptions{}),
 		gate:    newGate(o.MaxInFlight, o.MaxPerModule, o.QueueSize, host.Debt),
 		replay:  newReplay(),

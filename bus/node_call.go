@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/apbus/apbus/cancel"
 	"github.com/apbus/apbus/contextwire"
@@ -31,6 +32,9 @@ type running struct {
 	entry *cancel.Entry
 	reply replier
 	flow  *outflow // of a stream, once it is admitted
+
+	span    trace.Span      // nil without tracing
+	spanned context.Context // ctx with the span in it
 
 	mu         sync.Mutex
 	callerID   string // known once the body is decoded
@@ -73,6 +77,7 @@ func (n *Node) receive(kind string, m *nats.Msg) {
 		n.calm.warn("ignoring a request without a reply subject", "subject", m.Subject)
 		return
 	}
+	n.counts.in.observe(int64(len(m.Data)))
 	moduleID := n.subjects.moduleOf(m.Subject, kind)
 	head, err := contextwire.ParseHead(moduleID, contextwire.Header(m.Header), n.opts.Limits)
 	if err != nil {
@@ -239,6 +244,7 @@ func (r *running) serve() {
 func (r *running) run() {
 	failure := r.awaitTurn()
 	started := time.Now()
+	r.startServe()
 	var output map[string]any
 	if failure == nil {
 		output, failure = r.execute()
@@ -247,6 +253,11 @@ func (r *running) run() {
 		r.reply.sent = r.flow.count()
 	}
 	msg := r.reply.terminal(output, failure)
+	if r.kind == kindCall {
+		n := r.node
+		n.counts.ended(r.head.ModuleID, time.Since(r.arrived), failure)
+	}
+	r.endServe(failure)
 	if msg != nil && r.kind == kindCall && !r.head.Bare {
 		r.node.replay.keep(r.issuer, r.key, msg)
 	}
@@ -307,6 +318,10 @@ func (r *running) execute() (map[string]any, *module.Error) {
 	}
 	req.CallID, req.Attempt, req.ModuleID = r.key.Call, r.key.Attempt, r.head.ModuleID
 	r.note(req.Context)
+	r.adoptTrace(req.Context)
+	if r.span != nil && r.span.SpanContext().IsValid() {
+		req.TraceParent = traceParentOf(r.span.SpanContext())
+	}
 	if r.kind == kindCheck {
 		res, err := r.node.host.Check(r.ctx, req)
 		if err != nil {
@@ -337,9 +352,9 @@ func (r *running) execute() (map[string]any, *module.Error) {
 
 func (r *running) invoke(req *contextwire.Request) (*contextwire.Reply, error) {
 	if r.flow != nil {
-		return r.node.streams.InvokeStream(r.ctx, req, r.flow.send)
+		return r.node.streams.InvokeStream(r.context(), req, r.flow.send)
 	}
-	return r.node.host.Invoke(r.ctx, req)
+	return r.node.host.Invoke(r.context(), req)
 }
 
 // note remembers what the list of calls shows.

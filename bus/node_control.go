@@ -149,6 +149,7 @@ func (n *Node) cancel(m *nats.Msg) (*contextwire.CancelAnswer, contextwire.Conte
 		return a, ct, true
 	}
 	a.State = StateCancelling
+	n.counts.cancelsObeyed.Add(int64(len(matched)))
 	for _, c := range matched {
 		a.Calls = append(a.Calls, c.Call)
 	}

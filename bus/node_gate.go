@@ -1,6 +1,7 @@
 package bus
 
 import (
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -189,6 +190,17 @@ func (g *gate) wakeLocked() {
 		g.takeLocked(r)
 		close(r.turn)
 	}
+}
+
+// byModule counts those of each module.
+func (g *gate) byModule() (holding, waiting map[string]int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	holding, waiting = maps.Clone(g.modules), map[string]int{}
+	for _, r := range g.queue {
+		waiting[r.head.ModuleID]++
+	}
+	return holding, waiting
 }
 
 // load returns the calls that hold a slot and those that wait.

@@ -81,7 +81,7 @@ func (n *Node) onDescribe(m *nats.Msg) {
 }
 
 // onStats answers with what the node is doing.
-func (n *Node) onStats(m *nats.Msg) { n.answer(m, contextwire.JSON, n.load()) }
+func (n *Node) onStats(m *nats.Msg) { n.answer(m, contextwire.JSON, n.report().Map()) }
 
 func (n *Node) load() map[string]any {
 	inFlight, waiting := n.gate.load()

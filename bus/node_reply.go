@@ -80,6 +80,7 @@ func (p *replier) data(m *nats.Msg) error {
 	if p.over {
 		return errCallOver
 	}
+	p.node.counts.out.observe(int64(len(m.Data)))
 	return p.node.conns.Calls.Publish(m)
 }
 
@@ -145,7 +146,10 @@ func (p *replier) encodeTerminal(output map[string]any, failure *module.Error) (
 }
 
 // fail ends a call that was never registered.
-func (p *replier) fail(e *module.Error) { p.send(p.terminal(nil, e)) }
+func (p *replier) fail(e *module.Error) {
+	p.node.counts.refused.add(e.Code)
+	p.send(p.terminal(nil, e))
+}
 
 func (p *replier) overloaded(after time.Duration) {
 	p.fail(module.Errorf(module.CodeBusOverloaded, "the node has no free slot").
@@ -160,6 +164,7 @@ func (p *replier) send(m *nats.Msg) {
 }
 
 func (p *replier) publish(m *nats.Msg) {
+	p.node.counts.out.observe(int64(len(m.Data)))
 	if err := p.node.conns.Calls.Publish(m); err != nil {
 		// A terminal frame is kept and sent again when the caller asks.
 		p.node.calm.warn("cannot send a reply", "call_id", p.call, "cause", err)

@@ -196,6 +196,9 @@ func (s *outflow) await(size int64) error {
 	if s.take(size) {
 		return nil
 	}
+	began, counts := time.Now(), &s.r.node.counts
+	counts.stalls.Add(1)
+	defer func() { counts.stalled.Add(int64(time.Since(began))) }()
 	var over <-chan time.Time
 	if !s.over.IsZero() {
 		t := time.NewTimer(time.Until(s.over))

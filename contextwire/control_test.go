@@ -23,6 +23,7 @@ func decoders() map[string]func([]byte, contextwire.ContentType, contextwire.Lim
 		"calls":         erase(contextwire.DecodeCallsRequest),
 		"call-list":     erase(contextwire.DecodeCallList),
 		"node-record":   erase(contextwire.DecodeNodeRecord),
+		"stats":         erase(contextwire.DecodeNodeStats),
 	}
 }
 
@@ -89,6 +90,15 @@ func TestDecodeControl(t *testing.T) {
 		{"node-record", "newer protocol", `{"protocol":2,"node":"n1","boot":"b","ns":"default","x":1}`, true},
 		{"node-record", "no protocol is protocol 0", `{"protocol":0,"node":"n1","boot":"b","ns":"default"}`, false},
 		{"node-record", "bad node", `{"protocol":1,"node":"n.1","boot":"b","ns":"default"}`, false},
+		{"stats", "an older node", `{"node":"n1","boot":"b","in_flight":3,"calls":9}`, true},
+		{"stats", "no node", `{"boot":"b"}`, false},
+		{"stats", "errors are a list", `{"node":"n1","modules":[{"module_id":"a.b","errors":[1]}]}`, false},
+		{"stats", "an error count is text", `{"node":"n1","modules":[{"module_id":"a.b","errors":{"X":"1"}}]}`, false},
+		{"stats", "latency is a number", `{"node":"n1","modules":[{"module_id":"a.b","latency_us":[1]}]}`, false},
+		{"stats", "latency of three", `{"node":"n1","modules":[{"module_id":"a.b","latency_us":[[1,2,3]]}]}`, false},
+		{"stats", "latency out of order", `{"node":"n1","modules":[{"module_id":"a.b","latency_us":[[9,1],[8,1]]}]}`, false},
+		{"stats", "negative latency count", `{"node":"n1","modules":[{"module_id":"a.b","latency_us":[[9,-1]]}]}`, false},
+		{"stats", "module without id", `{"node":"n1","modules":[{}]}`, false},
 		{"node-record", "module without id", `{"protocol":1,"node":"n1","boot":"b","ns":"default","modules":[{"version":"1"}]}`, false},
 	}
 	for _, tt := range tests {

@@ -500,6 +500,15 @@ func controlVectors() []vector {
 			Call: callID, Attempt: 1, Root: rootID, Parent: rootID, ModuleID: "demo.sleep", Node: "n1", Boot: "b00tB00t",
 			CallerID: "near.chain", IdentityID: "ana", TraceID: traceID, Mode: contextwire.ModeUnary, StartedAt: at, BudgetMS: 30_000, State: "running",
 		}, {Call: rootID, Attempt: 1, ModuleID: "text.words", Mode: contextwire.ModeStream, State: "queued"}}}, contextwire.DecodeCallList),
+		control("stats", "what a process does and has done", &contextwire.NodeStats{
+			Node: "n1", Boot: "b00tB00t", NS: "default", Version: "1.0.0", Protocol: 1, Capacity: 256, InFlight: 3, Waiting: 1, Debt: 1,
+			Tombstones: 2, TombstonesEvicted: 1, Calls: 12, Refused: map[module.Code]int64{module.CodeBusOverloaded: 4}, CancelsObeyed: 2,
+			CreditStalls: 5, CreditStalled: 1500 * time.Millisecond,
+			Modules: []contextwire.ModuleStats{{
+				ModuleID: "math.add", InFlight: 3, Waiting: 1, Calls: 9, Errors: map[module.Code]int64{module.CodeModuleTimeout: 1},
+				Latency: []contextwire.LatencyBucket{{UpTo: 95 * time.Microsecond, Count: 8}, {UpTo: 30 * time.Second, Count: 1}},
+			}},
+		}, contextwire.DecodeNodeStats),
 		control("node-record", "a process in the catalogue", &contextwire.NodeRecord{
 			Protocol: 1, Node: "n1", Boot: "b00tB00t", NS: "default", Version: "1.0.0", MaxPayload: 1 << 20, Capacity: 256, InFlight: 3,
 			Draining: true, GraceMS: 10_000, Inbox: "_INBOX.abc", At: at,

@@ -15,7 +15,7 @@ import (
 // Fail-Fast Error Handling).
 func (p *Pipeline) runSteps() error {
 	steps := p.strategy.steps
-	watched := p.opts.RunUntil != nil || p.x.until != nil || p.trace != nil || len(p.strategy.middleware) > 0
+	watched := p.opts.RunUntil != nil || p.x.until != nil || p.trace != nil || len(p.strategy.middleware) > 0 || p.x.spans != nil
 	for i := 0; i < len(steps); i++ {
 		s := steps[i]
 		if p.remote && !s.kind.remote() {
@@ -146,7 +146,9 @@ func (p *Pipeline) jump(s *Step, i int, r *StepResult) (int, error) {
 // watchStep is the slower way for calls that somebody looks at step by step.
 func (p *Pipeline) watchStep(s *Step, i int) (next int, err error) {
 	started := time.Now()
+	span := p.beginStep(s)
 	r, output, err := p.runObserved(s)
+	endStep(span, err)
 	if err != nil {
 		if p.ignores(s, err) {
 			p.trace.ran(s, started, nil, "error_ignored", err)

@@ -6,6 +6,8 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"go.opentelemetry.io/otel/trace"
+
 	"github.com/apbus/apbus/executor/approval"
 	"github.com/apbus/apbus/executor/middleware"
 	"github.com/apbus/apbus/executor/registry"
@@ -28,6 +30,7 @@ type Executor struct {
 	chain    *middleware.List
 	pending  []middleware.Middleware // of WithMiddleware, until New has a logger
 	choice   strategyChoice          // of the options, until New has made it
+	spans    trace.Tracer            // of steps; nil for none
 
 	acl      atomic.Pointer[Authorizer]
 	approver atomic.Pointer[Approver]

@@ -66,6 +66,7 @@ func (x *Executor) incoming(req *contextwire.Request) *Pipeline {
 			budget: req.Budget, report: req.Progress,
 			info: module.CallInfo{
 				ID: req.CallID, Attempt: req.Attempt, Root: root, Parent: req.Parent, IdempotencyKey: req.IdempotencyKey,
+				TraceParent: req.TraceParent,
 			},
 		},
 	}

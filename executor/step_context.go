@@ -50,6 +50,9 @@ func runContext(_ context.Context, p *Pipeline) (*StepResult, error) {
 	scope.Token = p.token
 	if p.parent == nil {
 		o := module.ContextOptions{Identity: p.opts.Identity, TraceParent: p.opts.TraceParent}
+		if o.TraceParent == nil {
+			o.TraceParent = traceOf(p.outer)
+		}
 		p.parent, p.mctx = module.EnterRoot(o, p.moduleID, scope)
 		p.opts.Identity, p.opts.TraceParent = nil, nil // they are in it now, also for a retry
 	} else {

@@ -179,6 +179,10 @@ type CallInfo struct {
 	Root, Parent string
 	// IdempotencyKey is the caller's key, "" when none was given.
 	IdempotencyKey string
+	// TraceParent is the caller's span as it came with the call, nil for none; it
+	// must not be modified. It is the parent of this process's spans, and goes on
+	// unchanged with the calls of a process that makes none (W3C trace context).
+	TraceParent *TraceParent
 }
 
 // Child derives the Context of a nested call to target: same trace, identity,

@@ -24,7 +24,7 @@ const (
 	// DataTracingSpanID holds the ID of the span that was begun last.
 	DataTracingSpanID = "_apcore.mw.tracing.span_id"
 	// DataTraceParentID may hold the caller's span ID, 16 hex digits, for a call
-	// that came from another process.
+	// that came from another process; it outranks what came with the call.
 	DataTraceParentID = "_apcore.trace.parent_id"
 )
 
@@ -220,8 +220,9 @@ func traceShare(traceID string) float64 {
 }
 
 // parented gives a context without a span a remote parent, so that the span gets
-// the Context's trace ID. Where the caller's span is not known the parent's ID is
-// made of the trace ID, the same on every node.
+// the Context's trace ID: the caller's span where it is known, from the data key
+// or from what came with the call. Else the parent's ID is made of the trace ID,
+// the same on every node.
 func parented(ctx context.Context, c *module.Context) context.Context {
 	if trace.SpanContextFromContext(ctx).IsValid() {
 		return ctx
@@ -231,9 +232,16 @@ func parented(ctx context.Context, c *module.Context) context.Context {
 		return ctx
 	}
 	var spanID trace.SpanID
+	flags := trace.FlagsSampled
 	if v, _ := c.Data().Get(DataTraceParentID); v != nil {
 		if text, _ := v.(string); text != "" {
 			spanID, _ = trace.SpanIDFromHex(text) // zero when malformed
+		}
+	}
+	if tp := c.Call().TraceParent; tp != nil && tp.TraceID == c.TraceID() && !spanID.IsValid() {
+		spanID, _ = trace.SpanIDFromHex(tp.ParentID)
+		if raw, err := hex.DecodeString(tp.Flags); err == nil && len(raw) == 1 && spanID.IsValid() {
+			flags = trace.TraceFlags(raw[0])
 		}
 	}
 	if !spanID.IsValid() {
@@ -243,6 +251,6 @@ func parented(ctx context.Context, c *module.Context) context.Context {
 		}
 	}
 	return trace.ContextWithRemoteSpanContext(ctx, trace.NewSpanContext(trace.SpanContextConfig{
-		TraceID: traceID, SpanID: spanID, TraceFlags: trace.FlagsSampled, Remote: true,
+		TraceID: traceID, SpanID: spanID, TraceFlags: flags, Remote: true,
 	}))
 }

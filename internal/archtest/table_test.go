@@ -25,6 +25,10 @@ const (
 	modMsgpack    = "github.com/vmihailenco/msgpack/v5"
 	modOTelTrace  = "go.opentelemetry.io/otel/trace"
 	modOTel       = "go.opentelemetry.io/otel"
+	modOTelSDK    = "go.opentelemetry.io/otel/sdk"
+	modOTLPHTTP   = "go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
+	modOTLPProto  = "go.opentelemetry.io/proto/otlp"
+	modProtobuf   = "google.golang.org/protobuf"
 	modPrometheus = "github.com/prometheus/client_golang"
 	modYAML       = "go.yaml.in/yaml/v3"
 	modNATS       = "github.com/nats-io/nats.go"
@@ -42,7 +46,7 @@ var everything = down(vocabulary, []string{
 	"executor/registry", "executor/acl", "executor/approval", "executor/middleware", "executor/events",
 	"executor", "executor/system", "task", "loop", "examples",
 	"bus", "jetstream", "gateway",
-	"internal/settings",
+	"internal/settings", "internal/telemetry",
 })
 
 var wiring = map[string]string{
@@ -96,6 +100,8 @@ var table = map[string]row{
 		modNATS:       "the client",
 		modNATSServer: "the embedded server",
 		modNKeys:      "signatures of the signed mode",
+		modOTelTrace:  "the spans of a hop, from a provider that is handed in",
+		modOTel:       "attributes and codes of those spans",
 	}},
 	"jetstream": {
 		level: 3, owns: "durable stores",
@@ -112,6 +118,16 @@ var table = map[string]row{
 		modKong: "flags",
 		modYAML: "configuration files",
 	}},
+	"internal/telemetry": {
+		level: 3, owns: "what the programs show to the tools that watch them", internal: down(vocabulary, []string{"bus"}),
+		third: map[string]string{
+			modOTelTrace:  "the provider that libraries take",
+			modOTel:       "attributes of the process, and the SDK's error handler",
+			modOTelSDK:    "the SDK that makes and batches spans",
+			modOTLPHTTP:   "the exporter that sends them",
+			modPrometheus: "the families of the bus",
+		},
+	},
 	"internal/natstest": {level: 0, owns: "an embedded server for tests", third: map[string]string{
 		modNATS:       "connections to it",
 		modNATSServer: "the server",
@@ -130,6 +146,8 @@ var table = map[string]row{
 		modNATSServer: "servers under test",
 		modNKeys:      "identities of signed peers",
 		modMsgpack:    "frames no encoder of ours would write",
+		modOTLPProto:  "what a receiver of spans gets",
+		modProtobuf:   "to read that",
 	}},
 }
 
@@ -137,6 +155,8 @@ var table = map[string]row{
 var sameLevel = map[[2]string]string{
 	{"module", "cancel"}: "a module's Context carries a token",
 	{"module", "schema"}: "typed modules infer their schemas",
+
+	{"internal/telemetry", "bus"}: "it turns what the bus counts into metrics",
 
 	{"executor/system", "executor"}: "system modules report on an executor and are registered with one",
 }
