@@ -128,6 +128,20 @@ const (
 	CodeTaskScheduleExists      Code = "TASK_SCHEDULE_EXISTS"
 )
 
+// Codes of the LLM loop: what can go wrong with a recommendation.
+const (
+	CodeLoopNotFound     Code = "LOOP_NOT_FOUND"          // no such recommendation
+	CodeLoopConflict     Code = "LOOP_CONFLICT"           // somebody else was faster
+	CodeLoopIllegal      Code = "LOOP_ILLEGAL_TRANSITION" // not from this state
+	CodeLoopSelfApproval Code = "LOOP_SELF_APPROVAL"
+	CodeLoopScope        Code = "LOOP_SCOPE" // the actor lacks the right
+	CodeLoopGated        Code = "LOOP_GATED" // destructive, or evidence of an evaluation is missing
+	CodeLoopStale        Code = "LOOP_STALE" // what it would change has changed since
+	CodeLoopInvalid      Code = "LOOP_INVALID"
+	CodeLoopBackend      Code = "LOOP_BACKEND" // the model failed
+	CodeLoopStore        Code = "LOOP_STORE"   // the store failed
+)
+
 // Tri is a three-way answer: not said, no, yes.
 type Tri int8
 
@@ -285,4 +299,15 @@ var codeTable = map[Code]CodeInfo{
 	CodeBusReplayed:           {409, False, Unset},
 	CodeBusStreamTruncated:    {502, Unset, Unset},
 	CodeBusBudgetExhausted:    {504, False, Unset},
+
+	CodeLoopNotFound:     {404, False, True},
+	CodeLoopConflict:     {409, True, Unset},
+	CodeLoopIllegal:      {409, False, Unset},
+	CodeLoopSelfApproval: {403, False, False},
+	CodeLoopScope:        {403, False, False},
+	CodeLoopGated:        {403, False, True},
+	CodeLoopStale:        {409, False, Unset},
+	CodeLoopInvalid:      {400, False, True},
+	CodeLoopBackend:      {502, True, Unset},
+	CodeLoopStore:        {503, True, Unset},
 }

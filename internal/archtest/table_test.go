@@ -44,7 +44,7 @@ const (
 var everything = down(vocabulary, []string{
 	"contextwire",
 	"executor/registry", "executor/acl", "executor/approval", "executor/middleware", "executor/events",
-	"executor", "executor/system", "task", "loop", "examples",
+	"executor", "executor/system", "task", "loop", "loop/plan", "loop/backend", "examples",
 	"bus", "jetstream", "gateway",
 	"internal/settings", "internal/telemetry",
 })
@@ -92,9 +92,10 @@ var table = map[string]row{
 		internal: down(vocabulary, []string{"executor", "executor/registry", "executor/middleware", "executor/approval"}),
 		third:    map[string]string{modYAML: "the overrides file"},
 	},
-	"task":     {level: 2, owns: "background calls as a state machine", internal: down(vocabulary, []string{"contextwire"})},
-	"loop":     {level: 2, owns: "learning from what happened", internal: down(vocabulary, []string{"contextwire"})},
-	"examples": {level: 2, owns: "the built-in example modules", internal: vocabulary},
+	"task":      {level: 2, owns: "background calls as a state machine", internal: down(vocabulary, []string{"contextwire"})},
+	"loop":      {level: 2, owns: "learning from what happened", internal: down(vocabulary, []string{"contextwire", "loop/plan"})},
+	"loop/plan": {level: 2, owns: "procedures as graphs of calls: grammar, validation, execution", internal: down(vocabulary, []string{"contextwire"})},
+	"examples":  {level: 2, owns: "the built-in example modules", internal: vocabulary},
 
 	"bus": {level: 3, owns: "carrying calls over NATS", internal: down(vocabulary, []string{"contextwire"}), third: map[string]string{
 		modNATS:       "the client",
@@ -103,9 +104,11 @@ var table = map[string]row{
 		modOTelTrace:  "the spans of a hop, from a provider that is handed in",
 		modOTel:       "attributes and codes of those spans",
 	}},
+	// Processes and HTTP are not for loop, which decides; this is its adapter to models.
+	"loop/backend": {level: 3, owns: "the model behind the loop: as a command, over HTTP, recorded, replayed, bounded", internal: down(vocabulary, []string{"contextwire", "loop"})},
 	"jetstream": {
 		level: 3, owns: "durable stores",
-		internal: down(vocabulary, []string{"contextwire", "executor/approval", "task", "loop"}),
+		internal: down(vocabulary, []string{"contextwire", "executor/approval", "task", "loop", "loop/plan"}),
 		third:    map[string]string{modNATS: "JetStream's client"},
 	},
 	"gateway": {
@@ -157,6 +160,7 @@ var sameLevel = map[[2]string]string{
 	{"module", "schema"}: "typed modules infer their schemas",
 
 	{"internal/telemetry", "bus"}: "it turns what the bus counts into metrics",
+	{"loop", "loop/plan"}:         "a recommendation may hold a plan, which is validated before a person sees it",
 
 	{"executor/system", "executor"}: "system modules report on an executor and are registered with one",
 }
