@@ -17,7 +17,7 @@ GOLANGCI ?= $(firstword $(wildcard .ci/bin/golangci-lint) golangci-lint)
 
 .DEFAULT_GOAL := help
 
-.PHONY: help run build $(PROGRAMS:%=build-%) test conformance race fuzz bench golden lint deps $(PROGRAMS:%=deps-%) cover
+.PHONY: help run build $(PROGRAMS:%=build-%) test conformance race fuzz bench bench-tasks golden lint deps $(PROGRAMS:%=deps-%) cover
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -44,6 +44,9 @@ fuzz: ## Fuzz every target for FUZZTIME each (default 10s)
 
 bench: ## Run every benchmark
 	$(GO) test -run '^$$' -bench . -benchmem ./...
+
+bench-tasks: build-router ## Run tasks through Apbus, Asynq and River side by side; needs redis-server and postgres
+	cd bench/peers && $(GO) run . -router '$(CURDIR)/bin/apbus-router' $(PEERS)
 
 golden: ## Rewrite the golden files; read the diff before you commit it
 	@grep -rlE --include='*_test.go' 'flag\.Bool\("update"' . | xargs -r -n 1 dirname | sort -u | \

@@ -1,0 +1,105 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"text/tabwriter"
+	"time"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := compare(ctx, os.Args[1:])
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "peers:", err)
+		os.Exit(1)
+	}
+}
+
+func compare(ctx context.Context, args []string) error {
+	flags := flag.NewFlagSet("peers", flag.ContinueOnError)
+	tasks := flags.Int("tasks", 20_000, "tasks of one run")
+	inFlight := flags.Int("in-flight", 256, "tasks under way at once")
+	size := flags.Int("size", 512, "bytes of payload")
+	router := flags.String("router", "apbus-router", "the router to run Apbus with")
+	only := flags.String("only", "", "run only contenders whose name contains this")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp("", "apbus-peers-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	if err := os.Chmod(dir, 0o755); err != nil { // PostgreSQL runs as somebody else
+		return err
+	}
+	_ = *router // its contenders come with the tasks of Apbus
+	l := load{tasks: *tasks, inFlight: *inFlight, payload: strings.Repeat("x", *size)}
+	out := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(out, "%d tasks, %d in flight, %d bytes\t\t\t\t\n", l.tasks, l.inFlight, *size)
+	fmt.Fprintf(out, "\ttasks/s\tsubmit to start p50\tp99\tone at a time p50\n")
+	for _, make := range contenders(dir, *inFlight) {
+		s := newStarts()
+		c, err := make(s)
+		if err != nil {
+			return err
+		}
+		if !strings.Contains(c.name(), *only) {
+			continue
+		}
+		busy, idle, err := measure(ctx, c, s, l)
+		if err != nil {
+			return fmt.Errorf("%s: %w", c.name(), err)
+		}
+		fmt.Fprintf(out, "%s\t%.0f\t%s\t%s\t%s\n", c.name(), busy.perSecond(l), round(busy.quantile(0.5)), round(busy.quantile(0.99)), round(idle.quantile(0.5)))
+	}
+	return out.Flush()
+}
+
+// measure opens c, warms it up, and runs the load, and then some tasks one at a time.
+func measure(ctx context.Context, c contender, s *starts, l load) (busy, idle figures, err error) {
+	ctx, stop := context.WithTimeoutCause(ctx, 5*time.Minute, errors.New("it takes too long"))
+	defer stop()
+	defer c.close()
+	if err := c.open(ctx); err != nil {
+		return busy, idle, fmt.Errorf("open: %w", err)
+	}
+	warm := load{tasks: max(1, l.tasks/10), inFlight: l.inFlight, payload: l.payload}
+	if _, err := run(ctx, c, s, warm, 0); err != nil {
+		return busy, idle, fmt.Errorf("warm up: %w", err)
+	}
+	if busy, err = run(ctx, c, s, l, warm.tasks); err != nil {
+		return busy, idle, err
+	}
+	single := load{tasks: 200, inFlight: 1, payload: l.payload}
+	idle, err = run(ctx, c, s, single, warm.tasks+l.tasks)
+	return busy, idle, err
+}
+
+func round(d time.Duration) time.Duration { return d.Round(10 * time.Microsecond) }
+
+// contenders are all of them, each with a folder of its own below dir.
+func contenders(dir string, workers int) []func(*starts) (contender, error) {
+	folder := func(name string) (string, error) { return os.MkdirTemp(dir, name) }
+	onRedis := func(sync string) func(*starts) (contender, error) {
+		return func(s *starts) (contender, error) {
+			d, err := folder("redis-")
+			return &asynqOn{sync: sync, dir: d, workers: workers, starts: s}, err
+		}
+	}
+	return []func(*starts) (contender, error){
+		onRedis("off"), onRedis("always"),
+		func(s *starts) (contender, error) {
+			d, err := folder("river-")
+			return &riverOn{dir: d, workers: workers, starts: s}, err
+		},
+	}
+}
