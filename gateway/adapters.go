@@ -6,6 +6,7 @@ import (
 
 	"github.com/apbus/apbus/cancel"
 	"github.com/apbus/apbus/contextwire"
+	"github.com/apbus/apbus/executor/approval"
 	"github.com/apbus/apbus/module"
 )
 
@@ -18,6 +19,7 @@ var (
 	_ Readiness = ReadyFunc(nil)
 
 	_ Governance = GovernanceFunc(nil)
+	_ Approvals  = noApprovals{}
 )
 
 // InvokerFuncs makes an [Invoker] of functions; a nil one is
@@ -141,6 +143,21 @@ func (f GovernanceFunc) Governance(ctx context.Context) ([]NodeGovernance, error
 		return nil, notImplemented("governance")
 	}
 	return f(ctx)
+}
+
+// noApprovals are those of a gateway that has no store for them.
+type noApprovals struct{}
+
+func (noApprovals) Get(context.Context, string) (approval.Record, error) {
+	return approval.Record{}, notImplemented("deciding about approvals")
+}
+
+func (noApprovals) List(context.Context, approval.Filter) (approval.Page, error) {
+	return approval.Page{}, notImplemented("deciding about approvals")
+}
+
+func (noApprovals) Decide(context.Context, string, approval.Decision) (approval.Record, error) {
+	return approval.Record{}, notImplemented("deciding about approvals")
 }
 
 func notImplemented(what string) error {

@@ -23,8 +23,9 @@ type Options struct {
 	Readiness Readiness
 	// Streamer is GENERAL_NOT_IMPLEMENTED when nil, for modules that stream.
 	Streamer Streamer
-	// Governance is GENERAL_NOT_IMPLEMENTED when nil.
+	// Governance and Approvals are GENERAL_NOT_IMPLEMENTED when nil.
 	Governance Governance
+	Approvals  Approvals
 	// Auth admits callers; nil is [Loopback].
 	Auth Authenticator
 	// Limits bound what is accepted; zero fields mean the defaults.
@@ -119,6 +120,7 @@ type Gateway struct {
 	log       *slog.Logger
 
 	governance Governance
+	approvals  Approvals
 
 	origin   *http.CrossOriginProtection
 	table    []*route
@@ -161,6 +163,9 @@ func New(o Options) (*Gateway, error) {
 	if o.Governance == nil {
 		o.Governance = GovernanceFunc(nil)
 	}
+	if o.Approvals == nil {
+		o.Approvals = noApprovals{}
+	}
 	if o.Name == "" {
 		o.Name = "router"
 	}
@@ -169,7 +174,7 @@ func New(o Options) (*Gateway, error) {
 	}
 	g := &Gateway{
 		invoker: o.Invoker, streamer: o.Streamer, catalog: o.Catalog, fleet: o.Fleet, calls: o.Calls, readiness: o.Readiness, governance: o.Governance,
-		auth: o.Auth, limits: limits, decode: contextwire.Limits{MaxBody: int(limits.MaxBody)},
+		approvals: o.Approvals, auth: o.Auth, limits: limits, decode: contextwire.Limits{MaxBody: int(limits.MaxBody)},
 		name: o.Name, log: o.Logger,
 		origin:   http.NewCrossOriginProtection(),
 		requests: map[class]*gate{work: newGate(limits.MaxRequests), control: newGate(limits.MaxRequests)},

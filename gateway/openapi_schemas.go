@@ -1,5 +1,7 @@
 package gateway
 
+import "maps"
+
 // componentSchemas are the bodies that routes name.
 func componentSchemas() map[string]any {
 	var (
@@ -20,7 +22,7 @@ func componentSchemas() map[string]any {
 		"budget_ms": nullable("integer"), "state": state,
 		"finished_at": moment, "output": object, "error": ref("Error"),
 	}
-	return map[string]any{
+	all := map[string]any{
 		"Inputs": object,
 		"Output": object,
 		"Error": record([]string{"code", "message", "timestamp"}, map[string]any{
@@ -91,6 +93,8 @@ func componentSchemas() map[string]any {
 			"state": map[string]any{"type": "string", "enum": []any{StateCancelling, StateFinished, StateTombstoned}},
 		}),
 	}
+	maps.Copy(all, approvalSchemas())
+	return all
 }
 
 func typed(name string) map[string]any { return map[string]any{"type": name} }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/apbus/apbus/cancel"
 	"github.com/apbus/apbus/contextwire"
+	"github.com/apbus/apbus/executor/approval"
 	"github.com/apbus/apbus/module"
 )
 
@@ -106,6 +107,15 @@ const (
 	StateTombstoned = "tombstoned"
 	StateUnknown    = "unknown"
 )
+
+// Approvals knows the requests that wait for a person, and takes decisions. An
+// unknown ID is approval.ErrNotFound; the other causes of a refused decision are
+// those of approval.Record, and come with the record as it stands.
+type Approvals interface {
+	Get(ctx context.Context, id string) (approval.Record, error)
+	List(ctx context.Context, f approval.Filter) (approval.Page, error)
+	Decide(ctx context.Context, id string, d approval.Decision) (approval.Record, error)
+}
 
 // Readiness says whether a call could pass: nil when a probe went through the
 // bus and back.

@@ -24,7 +24,7 @@ func (g *Gateway) routes() []*route {
 		{headerTrace, "1 makes the answer {output, trace}, and that of a failure {error, trace}."},
 		{"Prefer", "respond-async answers 202 at once and keeps the outcome for 5 minutes at GET /v1/calls/{call}."},
 	}, checkHeaders...)
-	return []*route{
+	return append([]*route{
 		{
 			method: http.MethodGet, pattern: "/v1/modules", operation: "listModules",
 			summary: "Modules that live nodes host", scope: ScopeCall, class: control,
@@ -121,5 +121,5 @@ func (g *Gateway) routes() []*route {
 			method: http.MethodGet, pattern: "/openapi.json", operation: "openapi", summary: "This document", class: control,
 			answers: []outcome{{200, "Inputs", "OpenAPI 3.1."}}, handle: g.serveOpenAPI,
 		},
-	}
+	}, g.approvalRoutes()...)
 }

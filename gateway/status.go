@@ -15,6 +15,11 @@ const (
 	CodeNotFound module.Code = "GATEWAY_NOT_FOUND"
 	// CodeMethodNotAllowed is a path that does not know the method.
 	CodeMethodNotAllowed module.Code = "GATEWAY_METHOD_NOT_ALLOWED"
+	// CodeConflict is a change that came too late: the details say what was there
+	// first.
+	CodeConflict module.Code = "GATEWAY_CONFLICT"
+	// CodeGone is something whose time is over.
+	CodeGone module.Code = "GATEWAY_GONE"
 	// CodeHeaderTooLarge is a request whose line and headers exceed the limit.
 	CodeHeaderTooLarge module.Code = "GATEWAY_HEADER_TOO_LARGE"
 )
@@ -29,6 +34,10 @@ func StatusOf(code module.Code) int {
 		return http.StatusNotFound
 	case CodeMethodNotAllowed:
 		return http.StatusMethodNotAllowed
+	case CodeConflict:
+		return http.StatusConflict
+	case CodeGone:
+		return http.StatusGone
 	case CodeHeaderTooLarge:
 		return http.StatusRequestHeaderFieldsTooLarge
 	}

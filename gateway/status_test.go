@@ -43,6 +43,8 @@ func TestStatusOfOtherCodes(t *testing.T) {
 	}{
 		{"path", gateway.CodeNotFound, http.StatusNotFound},
 		{"method", gateway.CodeMethodNotAllowed, http.StatusMethodNotAllowed},
+		{"late", gateway.CodeConflict, http.StatusConflict},
+		{"gone", gateway.CodeGone, http.StatusGone},
 		{"header", gateway.CodeHeaderTooLarge, http.StatusRequestHeaderFieldsTooLarge},
 		{"of a module", "INSUFFICIENT_FUNDS", http.StatusInternalServerError},
 		{"empty", "", http.StatusInternalServerError},
