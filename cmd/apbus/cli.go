@@ -25,6 +25,7 @@ type cli struct {
 	Call       callCmd       `cmd:"" help:"Call a module and print its output."`
 	Check      checkCmd      `cmd:"" help:"Check a call without making it, and show what it would change."`
 	Cancel     cancelCmd     `cmd:"" help:"Stop calls, wherever they run."`
+	Bench      benchCmd      `cmd:"" help:"Make load and measure it."`
 	Version    versionCmd    `cmd:"" help:"Print the version."`
 	Completion completionCmd `cmd:"" help:"Print a completion script for a shell."`
 	Complete   completeCmd   `cmd:"" hidden:"" passthrough:"" help:"Print the completions of a command line."`
