@@ -76,6 +76,24 @@ func (Loopback) Authenticate(r *http.Request) (*Principal, error) {
 	return &Principal{Scopes: []Scope{ScopeCall, ScopeCancel, ScopeOperate}}, nil
 }
 
+// LocalOr admits requests without an Authorization header as [Loopback] does, and
+// has Tokens decide about all others: a token that is wrong is never taken for
+// none. It is for an installation on one machine, whose callers need no token and
+// whose reviewers do.
+type LocalOr struct{ Tokens Authenticator }
+
+// Authenticate implements [Authenticator].
+func (a LocalOr) Authenticate(r *http.Request) (*Principal, error) {
+	if len(r.Header.Values("Authorization")) > 0 {
+		return a.Tokens.Authenticate(r)
+	}
+	p, err := Loopback{}.Authenticate(r)
+	if err != nil {
+		return nil, module.Errorf(module.CodeBusUnauthenticated, "a bearer token is needed")
+	}
+	return p, nil
+}
+
 // IsLoopbackHost reports whether host, with or without a port, is localhost or
 // a loopback address.
 func IsLoopbackHost(host string) bool {

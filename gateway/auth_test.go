@@ -59,6 +59,54 @@ func TestLoopback(t *testing.T) {
 }
 
 // Strangers learn nothing but whether the router lives.
+// Without a token the machine decides, with one the token alone.
+func TestLocalOr(t *testing.T) {
+	ana := gateway.Principal{Identity: module.NewIdentity("ana", "user", nil, nil), Scopes: []gateway.Scope{gateway.ScopeReview}}
+	auth := gateway.LocalOr{Tokens: authFunc(func(r *http.Request) (*gateway.Principal, error) {
+		if r.Header.Get("Authorization") != "Bearer good" {
+			return nil, module.Errorf(module.CodeBusUnauthenticated, "the bearer token is not known")
+		}
+		return &ana, nil
+	})}
+	for _, tt := range []struct {
+		name, peer string
+		header     []string
+		who        string // "" is nobody in particular, "-" is refused
+	}{
+		{"here without a token", "127.0.0.1:1", nil, ""},
+		{"here with a token", "127.0.0.1:1", []string{"Bearer good"}, "ana"},
+		{"here with a wrong token", "127.0.0.1:1", []string{"Bearer bad"}, "-"},
+		{"here with an empty header", "127.0.0.1:1", []string{""}, "-"},
+		{"elsewhere without a token", "192.0.2.7:1", nil, "-"},
+		{"elsewhere with a token", "192.0.2.7:1", []string{"Bearer good"}, "ana"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			r := httptest.NewRequest("GET", "/v1/modules", nil)
+			r.RemoteAddr, r.Host = tt.peer, "localhost"
+			if tt.header != nil {
+				r.Header["Authorization"] = tt.header
+			}
+			p, err := auth.Authenticate(r)
+			switch {
+			case tt.who == "-":
+				if module.CodeOf(err) != module.CodeBusUnauthenticated {
+					t.Errorf("got %v, want BUS_UNAUTHENTICATED", err)
+				}
+			case err != nil:
+				t.Error(err)
+			case tt.who == "" && (p.Identity != nil || p.May(gateway.ScopeReview)):
+				t.Errorf("identity %v, scopes %v", p.Identity, p.Scopes)
+			case tt.who == "ana" && p != &ana:
+				t.Errorf("identity %v, scopes %v", p.Identity, p.Scopes)
+			}
+		})
+	}
+}
+
+type authFunc func(r *http.Request) (*gateway.Principal, error)
+
+func (f authFunc) Authenticate(r *http.Request) (*gateway.Principal, error) { return f(r) }
+
 func TestLoopbackAtTheDoor(t *testing.T) {
 	g := newGateway(t, withInvoker(answering(nil)))
 	for _, tt := range everyRoute() {

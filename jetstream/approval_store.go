@@ -21,12 +21,15 @@ import (
 // ApprovalBucket is the key-value bucket of approval requests, of every namespace.
 const ApprovalBucket = "APBUS_APPROVALS"
 
+// DefaultApprovalRetention is how long a request is kept after its last change.
+const DefaultApprovalRetention = 30 * 24 * time.Hour
+
 // ApprovalOptions configures [OpenApprovals]. The zero value is usable.
 type ApprovalOptions struct {
 	// Namespace is the part of the bucket that is seen, "default" when empty.
 	Namespace string
-	// Retention is how long a record is kept after its last change, 30 days by
-	// default. It must exceed the time in which a request can be decided.
+	// Retention is how long a record is kept after its last change,
+	// [DefaultApprovalRetention] when zero. It must exceed the time in which a request can be decided.
 	Retention time.Duration
 	// Replicas is 1 by default.
 	Replicas int
@@ -62,7 +65,7 @@ func OpenApprovals(ctx context.Context, js natsjs.JetStream, o ApprovalOptions) 
 		o.Namespace = "default"
 	}
 	if o.Retention <= 0 {
-		o.Retention = 30 * 24 * time.Hour
+		o.Retention = DefaultApprovalRetention
 	}
 	if o.Replicas <= 0 {
 		o.Replicas = 1

@@ -16,9 +16,9 @@ import (
 // devCmd runs a small installation on this machine: a router with the embedded
 // server, and two nodes. It is what "make run" starts.
 //
-// The router runs without its tokens file unless --tokens is given, so that the
-// CLI, curl and a browser on this machine work at once; the tokens are written
-// all the same.
+// The router admits callers on this machine without a token unless --tokens is
+// given, so that the CLI, curl and a browser work at once. Reviewing approvals
+// needs the reviewer's token either way.
 type devCmd struct {
 	Bin        string `local:"" placeholder:"DIR" help:"Directory of apbus-router and apbus-node; that of apbus when absent."`
 	Data       string `local:"" default:".apbus" placeholder:"DIR" help:"Where the installation keeps its state."`
@@ -109,8 +109,9 @@ func startError(outer, inner context.Context, err error) error {
 // address of the API.
 func (c *devCmd) start(ctx context.Context, sup *supervisor, bin string, tokens *devTokens) (api string, err error) {
 	args := []string{"--listen", c.Listen, "--embed-listen", c.NATSListen, "--data", filepath.Join(c.Data, "nats")}
-	if c.Tokens {
-		args = append(args, "--tokens", tokens.file)
+	args = append(args, "--tokens", tokens.file)
+	if !c.Tokens {
+		args = append(args, "--admit-local")
 	}
 	line, err := sup.start(ctx, &child{name: "router"}, filepath.Join(bin, "apbus-router"), args, "apbus-router:")
 	if err != nil {
@@ -185,12 +186,12 @@ func (c *devCmd) welcome(p *printer, api string, tokens *devTokens) error {
 	if c.Bin != "" {
 		apbus = filepath.Join(c.Bin, "apbus")
 	}
-	prefix, authorization, need := "", "", "Nobody asks for the tokens unless you start with --tokens. They are in"
+	prefix, authorization, need := "", "", "Calling needs no token here unless you start with --tokens; reviewing does. The tokens are in"
 	if api != "http://127.0.0.1:8420" {
 		prefix = "APBUS_ROUTER=" + api + " "
 	}
 	if c.Tokens {
-		need = "The router asks for a token. They are in"
+		need = "The router asks for a token. The tokens are in"
 		prefix += "APBUS_TOKEN=$(cat " + tokens.callerFile + ") "
 		authorization = `-H "Authorization: Bearer $(cat ` + tokens.callerFile + `)" `
 	}
@@ -207,6 +208,7 @@ Try in another terminal:
   %s (calls, cancels, operates)
   %s (also reviews and applies)
 Use one with: export APBUS_TOKEN=$(cat %s)
+A refund waits for a person: %s call payments.refund charge_id=… tells how to go on.
 Ctrl-C stops everything.`,
-		p.bold("Apbus is running"), p.bold(api), prefix, apbus, prefix, apbus, authorization, api, need, tokens.callerFile, tokens.reviewerFile, tokens.callerFile)
+		p.bold("Apbus is running"), p.bold(api), prefix, apbus, prefix, apbus, authorization, api, need, tokens.callerFile, tokens.reviewerFile, tokens.callerFile, apbus)
 }

@@ -28,6 +28,9 @@ type config struct {
 	SysModules     bool          `help:"Host the modules system.health.*, system.manifest.* and system.usage.*, by which this node tells of itself."`
 	SysControl     bool          `help:"Also host system.control.*, by which settings and modules of this node are changed, each time with an approval."`
 	Overrides      string        `placeholder:"FILE" help:"File that keeps what system.control.* changed over a restart."`
+	Approvals      string        `default:"durable" enum:"durable,memory" help:"Where calls that need a person wait: on JetStream (durable), where reviewers find them, or in this process (memory), where nobody does."`
+	ApprovalWait   time.Duration `default:"0s" help:"How long such a call is held for a decision; 0 answers APPROVAL_PENDING at once."`
+	ApprovalExpiry time.Duration `default:"24h" help:"How long a request can be decided."`
 	DefaultTimeout time.Duration `default:"30s" help:"Limit of a call of a module that declares none; 0 is none."`
 	GlobalTimeout  time.Duration `default:"60s" help:"Limit of a whole tree of calls that begins on this node, whatever its modules declare; 0 is none."`
 	GracePeriod    time.Duration `default:"5s" help:"How long a module may clean up after its time is over."`
@@ -105,6 +108,9 @@ func (c *config) check() error {
 		if d.value < 0 {
 			return settings.Usagef("--%s must not be negative", d.flag)
 		}
+	}
+	if err := c.checkApprovals(); err != nil {
+		return err
 	}
 	for _, server := range c.NATS {
 		if !c.Insecure && !isLoopback(server) {

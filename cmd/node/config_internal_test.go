@@ -69,7 +69,7 @@ func TestDefaults(t *testing.T) {
 	}
 	cfg.ID = ""
 	want := &config{NATS: []string{"nats://127.0.0.1:4222"}, NS: "default", MaxInFlight: 256,
-		DefaultTimeout: 30 * time.Second, GlobalTimeout: 60 * time.Second, GracePeriod: 5 * time.Second, DrainGrace: 10 * time.Second}
+		Approvals: "durable", ApprovalExpiry: 24 * time.Hour, DefaultTimeout: 30 * time.Second, GlobalTimeout: 60 * time.Second, GracePeriod: 5 * time.Second, DrainGrace: 10 * time.Second}
 	if d := cmp.Diff(want, cfg); d != "" {
 		t.Error(d)
 	}
@@ -87,6 +87,10 @@ func TestRefusedSettings(t *testing.T) {
 		{"bad ID", []string{"--id", "N 1"}, "--id"},
 		{"no room", []string{"--max-in-flight", "0"}, "--max-in-flight"},
 		{"negative grace", []string{"--drain-grace=-1s"}, "--drain-grace"},
+		{"negative approval wait", []string{"--approval-wait=-1s"}, "--approval-wait"},
+		{"no time to approve", []string{"--approval-expiry=0s"}, "--approval-expiry"},
+		{"approval beyond the retention", []string{"--approval-expiry=400h"}, "--approval-expiry"},
+		{"approvals elsewhere", []string{"--approvals=disk"}, "approvals"},
 		{"unknown flag", []string{"--bogus"}, "bogus"},
 		{"an argument", []string{"math"}, "math"},
 	} {

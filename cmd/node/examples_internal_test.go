@@ -12,6 +12,7 @@ import (
 
 	"github.com/apbus/apbus/examples"
 	"github.com/apbus/apbus/executor"
+	"github.com/apbus/apbus/executor/approval"
 	"github.com/apbus/apbus/executor/registry"
 	"github.com/apbus/apbus/module"
 )
@@ -35,7 +36,7 @@ func newLocal(t *testing.T, replace ...module.Module) *executor.Executor {
 			t.Fatal(err)
 		}
 	}
-	x, err := newExecutor(executor.Config{}, reg, nil, nil, log)
+	x, err := newExecutor(executor.Config{}, reg, nil, approval.NewMemory(approval.Options{Logger: log}), nil, log)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -65,7 +65,11 @@ func run(ctx context.Context, spec settings.Spec) error {
 	if err != nil {
 		return fmt.Errorf("watch the calls: %w", err)
 	}
-	x, err := newExecutor(cfg.limits(), reg, client, rules, log, append(watching, executor.WithEvents(emit))...)
+	approvals, err := openApprovals(ctx, cfg, conns, log)
+	if err != nil {
+		return interrupted(ctx, err)
+	}
+	x, err := newExecutor(cfg.limits(), reg, client, approvals, rules, log, append(watching, executor.WithEvents(emit))...)
 	if err != nil {
 		return fmt.Errorf("make the executor: %w", err)
 	}
@@ -120,13 +124,12 @@ func exampleModules(cfg *config) ([]module.Module, error) {
 }
 
 // newExecutor makes the executor that owns this node's modules and reaches all
-// others through remote. Calls that need a person wait in memory until one
-// decides; they never run undecided.
-func newExecutor(limits executor.Config, reg *registry.Registry, remote executor.Remote, rules *acl.Policy, log *slog.Logger, more ...executor.Option) (*executor.Executor, error) {
+// others through remote.
+func newExecutor(limits executor.Config, reg *registry.Registry, remote executor.Remote, approvals approval.Handler, rules *acl.Policy, log *slog.Logger, more ...executor.Option) (*executor.Executor, error) {
 	opts := []executor.Option{
 		executor.WithRemote(remote),
 		executor.WithLogger(log),
-		executor.WithApproval(approval.NewMemory(approval.Options{Logger: log})),
+		executor.WithApproval(approvals),
 	}
 	if rules != nil {
 		opts = append(opts, executor.WithACL(rules))

@@ -18,6 +18,7 @@ type config struct {
 	Data        string   `default:"apbus-data" placeholder:"DIR" help:"Data directory of the embedded server."`
 	Durability  string   `default:"power-safe" enum:"power-safe,process-safe" help:"What the embedded server's acknowledged data survives: a loss of power (power-safe), or only the end of processes (process-safe)."`
 	Tokens      string   `placeholder:"FILE" help:"Tokens file: who may use the API. Without one only callers on this machine are admitted."`
+	AdmitLocal  bool     `help:"With --tokens: admit callers on this machine without a token too, without an identity; reviewing needs one all the same."`
 	Creds       string   `placeholder:"FILE" help:"NATS credentials file, for --nats."`
 	NS          string   `name:"ns" default:"default" placeholder:"NAME" help:"Namespace on the bus."`
 	Insecure    bool     `help:"Listen or connect beyond this machine although messages are not authenticated."`
@@ -41,6 +42,9 @@ func parse(spec settings.Spec) (*config, *settings.Result, error) {
 
 // check finds what no single flag shows.
 func (c *config) check() error {
+	if c.AdmitLocal && c.Tokens == "" {
+		return settings.Usagef("--admit-local goes with --tokens; without a tokens file callers on this machine are admitted anyway")
+	}
 	if err := c.checkAddress("listen", c.Listen); err != nil {
 		return err
 	}

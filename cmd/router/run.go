@@ -83,9 +83,13 @@ func serve(ctx context.Context, spec settings.Spec) error {
 		return err
 	}
 	governance := governanceOf(client, log)
+	approvals, err := openApprovals(ctx, cfg, conns, log)
+	if err != nil {
+		return err
+	}
 	g, err := gateway.New(gateway.Options{ //nolint:contextcheck // a request brings its own
 		Invoker: client, Streamer: client, Catalog: catalog{client}, Fleet: fleetOf(client), Calls: callsOf(client),
-		Readiness: gateway.ReadyFunc(client.Ready), Governance: governance, Auth: auth, Name: "router", Version: spec.Version, Logger: log,
+		Readiness: gateway.ReadyFunc(client.Ready), Governance: governance, Approvals: approvals, Auth: auth, Name: "router", Version: spec.Version, Logger: log,
 		Limits: gateway.Limits{
 			MaxBody: cfg.MaxBody, MaxHeader: cfg.MaxHeader, MaxRequests: cfg.MaxRequests, MaxDetached: cfg.MaxDetached,
 			Heartbeat: cfg.Heartbeat, StreamStall: cfg.StreamStall,
@@ -175,6 +179,9 @@ func openAuth(ctx context.Context, wg *sync.WaitGroup, cfg *config, log *slog.Lo
 		return nil, settings.Usagef("--tokens: %w", err)
 	}
 	wg.Go(func() { tokens.Watch(ctx, tokensPoll) })
+	if cfg.AdmitLocal {
+		return gateway.LocalOr{Tokens: tokens}, nil
+	}
 	return tokens, nil
 }
 

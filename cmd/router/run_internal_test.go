@@ -288,6 +288,7 @@ func TestUsageErrors(t *testing.T) {
 		{"negative limit", []string{"--max-requests=-1"}, "--max-requests"},
 		{"unknown flag", []string{"--listn=x"}, "--listen"},
 		{"stray argument", []string{"serve"}, "serve"},
+		{"local without tokens", free(t, "--admit-local"), "--tokens"},
 		{"no tokens file", free(t, "--tokens=/nonexistent/tokens.yaml"), "/nonexistent/tokens.yaml"},
 	}
 	for _, tt := range tests {

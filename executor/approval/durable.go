@@ -11,8 +11,8 @@ import (
 
 // Options configures [NewDurable]. The zero value is usable.
 type Options struct {
-	// Wait is how long a call is held for a decision (approval.wait); 0 answers
-	// pending at once.
+	// Wait is how long a call is held for a decision (approval.wait), at most until
+	// shortly before the call's own time is over; 0 answers pending at once.
 	Wait time.Duration
 	// Expiry is how long a request can be decided, 24 hours by default.
 	Expiry time.Duration
@@ -149,7 +149,7 @@ func (d *Durable) attrs(id string, r Record) []slog.Attr {
 // wait is over, or ctx ends. known is the last answer, nil when there is none. A
 // store that fails meanwhile is asked again as long as there is time.
 func (d *Durable) await(ctx context.Context, id string, b Binding, known *Result) (*Result, error) {
-	until := time.Now().Add(d.o.Wait)
+	until := d.until(ctx)
 	for {
 		entry, result, err := d.claim(ctx, id, b)
 		switch {
@@ -176,6 +176,18 @@ func (d *Durable) await(ctx context.Context, id string, b Binding, known *Result
 			return nil, context.Cause(ctx)
 		}
 	}
+}
+
+// until is when a wait ends: a little before the call itself does, so that its
+// caller learns the ID to come back with instead of a timeout.
+func (d *Durable) until(ctx context.Context) time.Time {
+	until := time.Now().Add(d.o.Wait)
+	if end, ok := ctx.Deadline(); ok {
+		if before := end.Add(-min(time.Until(end)/10, time.Second)); before.Before(until) {
+			return before
+		}
+	}
+	return until
 }
 
 // settled returns when the record is no longer as it was, or after limit.

@@ -1,0 +1,25 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+
+	"github.com/apbus/apbus/bus"
+	"github.com/apbus/apbus/executor/approval"
+	"github.com/apbus/apbus/gateway"
+	"github.com/apbus/apbus/jetstream"
+)
+
+// openApprovals serves the requests that the nodes have stored; nil without
+// JetStream, where there are none.
+func openApprovals(ctx context.Context, cfg *config, conns *bus.Conns, log *slog.Logger) (gateway.Approvals, error) {
+	if conns.JS == nil {
+		return nil, nil
+	}
+	store, err := jetstream.OpenApprovals(ctx, conns.JS, jetstream.ApprovalOptions{Namespace: cfg.NS, Logger: log})
+	if err != nil {
+		return nil, fmt.Errorf("open the approvals: %w", err)
+	}
+	return approval.NewDurable(store, approval.Options{Logger: log}), nil
+}
