@@ -1,0 +1,95 @@
+package loop
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"github.com/apbus/apbus/contextwire"
+)
+
+// approvalRejection finds what people refuse again and again.
+type approvalRejection struct{}
+
+func (approvalRejection) Manifest() Manifest {
+	return Manifest{
+		ID: "exec.approval_rejection/1", Title: "Rejected approvals", Cadence: "batch", DefaultOn: true,
+		Description: "Requests of one caller for one module that people keep rejecting.",
+		Types:       []Type{TypeApproval},
+		Params: []Param{
+			intParam("min_count", 3, 1, 1000, "how many rejections at least"),
+			windowParam(14 * day),
+		},
+		Templates: map[string]string{
+			"exec.approval_rejection": "Requests for {module} were rejected {count} times, asked by {callers}",
+		},
+	}
+}
+
+func (approvalRejection) Begin(in Input) Pass {
+	p := in.Params
+	return &rejectionPass{
+		w: windowOf(in.Now, p.Duration("window_ms")), minCount: int(p.Int("min_count")), pairs: newTable[rejectionCell](maxCells),
+	}
+}
+
+type rejectionCell struct {
+	n      int
+	sample sample
+}
+
+type rejectionPass struct {
+	w        window
+	minCount int
+	pairs    table[rejectionCell]
+	key      []byte
+}
+
+func (p *rejectionPass) Since() time.Time { return p.w.since() }
+
+func (p *rejectionPass) Add(r *Record) {
+	e := r.Evidence
+	if !p.w.holds(r) || e.Outcome != contextwire.OutcomeRejected {
+		return
+	}
+	p.key = joinKey(p.key[:0], e.ModuleID, callerOf(e))
+	if c := p.pairs.at(p.key); c != nil {
+		c.n++
+		c.sample.add(r)
+	}
+}
+
+func (p *rejectionPass) Drafts(context.Context) ([]Draft, error) {
+	var drafts []Draft
+	var callers tally
+	var sum sample
+	var total int
+	id := ""
+	flush := func() {
+		if total == 0 {
+			return
+		}
+		drafts = append(drafts, Draft{
+			Target: "entity:lessons/" + targetName(id), Action: ActionFlag, Severity: SeverityMedium,
+			Summary: Summary{"exec.approval_rejection", map[string]any{
+				"module": shown(id), "count": int64(total), "callers": listed(callers.names()),
+			}},
+			Evidence: sum.hashes(), EvidenceQuery: queryOf("approval", id, "", p.w), Confidence: 0.8, Importance: 0.5,
+		})
+	}
+	for _, key := range p.pairs.sorted() {
+		c := p.pairs.cells[key]
+		m, caller, _ := strings.Cut(key, string(rune(unitSeparator)))
+		if m != id {
+			flush()
+			id, callers, sum, total = m, tally{}, sample{}, 0
+		}
+		if c.n >= p.minCount {
+			total += c.n
+			callers[caller] = c.n
+			sum.merge(&c.sample)
+		}
+	}
+	flush()
+	return ordered(drafts), nil
+}
