@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go"
 
+	"github.com/apbus/apbus/bus"
 	"github.com/apbus/apbus/contextwire"
 	"github.com/apbus/apbus/module"
 )
@@ -143,15 +144,19 @@ func TestValuesKeepTheirWidth(t *testing.T) {
 	})
 }
 
-func TestTooLargeRequestIsRefusedBeforeItIsSent(t *testing.T) {
+// withoutJetStream connects like a process on a bus that has none.
+func (m *mesh) withoutJetStream() *bus.Conns {
+	return bus.NewConns(bus.WrapNATS(m.connect()), bus.WrapNATS(m.connect()), nil, bus.Options{Logger: quiet()})
+}
+
+func TestWithoutJetStreamTooLargeIsRefusedBeforeItIsSent(t *testing.T) {
 	onMesh(t, func(m *mesh) {
 		ran := make(chan string, 1)
-		m.node("n1", newStubHost().add("mod.x", module.Annotations{}, func(_ context.Context, req *contextwire.Request) (map[string]any, error) {
+		m.nodeOn(m.withoutJetStream(), "n1", newStubHost().add("mod.x", module.Annotations{}, func(_ context.Context, req *contextwire.Request) (map[string]any, error) {
 			ran <- req.CallID
 			return map[string]any{"body": strings.Repeat("x", 2<<20)}, nil
 		}))
-		c := m.client()
-		m.wait(c, "mod.x")
+		c := m.clientOn(m.withoutJetStream())
 		_, err := c.Call(m.t.Context(), "mod.x", map[string]any{"body": strings.Repeat("x", 2<<20)})
 		if e := wantCode(m.t, err, module.CodeBusPayloadTooLarge); !e.Unexecuted || e.Remote || e.Details["limit"] != int64(1<<20) || len(ran) != 0 {
 			m.t.Errorf("unexecuted %v, remote %v, details %v, ran %d times", e.Unexecuted, e.Remote, e.Details, len(ran))

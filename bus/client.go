@@ -32,6 +32,10 @@ type ClientOptions struct {
 	// TracerProvider makes a span of each call; nil makes none, at no cost. The span
 	// goes along as traceparent.
 	TracerProvider trace.TracerProvider
+	// Sweep makes the client tidy the object store of large bodies every two
+	// seconds: what belongs to callers that are gone is deleted. Nodes do so too,
+	// less often. For a process that is always there, such as a router.
+	Sweep bool
 }
 
 // Client calls, checks and cancels modules on any node. Safe for concurrent
@@ -70,6 +74,8 @@ type outgoing struct {
 	first attempt
 	// trace is that of the attempt that ended last; only its attempts write it.
 	trace map[string]any
+	// body is where the request's body is, when it is too large for a message.
+	body *largeBody
 	// stopped is closed by stop, after cause was set.
 	stopped chan struct{}
 	once    sync.Once
@@ -135,6 +141,9 @@ func NewClient(conns *Conns, o ClientOptions) (*Client, error) {
 	if c.dir, err = startDirectory(conns, s, c.log); err != nil {
 		c.unlisten()
 		return nil, err
+	}
+	if o.Sweep {
+		c.sweepBodies()
 	}
 	return c, nil
 }

@@ -103,12 +103,8 @@ func (a *attempt) run(ctx context.Context) (map[string]any, proc, error) {
 	defer a.in.close()
 	a.grace, a.started = a.target.grace, time.Now()
 
-	h, body, err := contextwire.EncodeRequest(a.req, contextwire.MsgPack)
+	m, err := a.message(ctx)
 	if err != nil {
-		return nil, proc{}, err
-	}
-	m := &nats.Msg{Subject: a.target.subject, Reply: c.inbox + "." + a.token, Header: nats.Header(h), Data: body}
-	if err := fits(m, c.conns.Calls.MaxPayload()); err != nil {
 		return nil, proc{}, err
 	}
 	c.mu.Lock()
@@ -188,7 +184,7 @@ func (a *attempt) wait(ctx context.Context) (map[string]any, proc, error) {
 	read := func(m *nats.Msg) (map[string]any, bool, error) {
 		silence = nil
 		grace := a.grace
-		body, over, err := a.frame(m)
+		body, over, err := a.frame(ctx, m)
 		if a.grace != grace {
 			armBackstop()
 		}
@@ -290,7 +286,7 @@ func (a *attempt) patience() time.Duration {
 }
 
 // frame handles one reply. ended is true for the terminal one.
-func (a *attempt) frame(m *nats.Msg) (body map[string]any, ended bool, err error) {
+func (a *attempt) frame(ctx context.Context, m *nats.Msg) (body map[string]any, ended bool, err error) {
 	if isNoResponders(m) {
 		if a.heard {
 			return nil, false, nil // not the server's word about this call
@@ -300,6 +296,7 @@ func (a *attempt) frame(m *nats.Msg) (body map[string]any, ended bool, err error
 	}
 	f, err := contextwire.DecodeFrame(contextwire.Header(m.Header), m.Data, a.client.limits)
 	if err != nil {
+		a.dropReply(m)
 		// Whatever it was, the call ends here, so it must end there.
 		a.client.giveUp(a, cancel.Because(cancel.Caller, a.client.name, "the answer cannot be read"))
 		return nil, true, module.Propagate(err, a.req.ModuleID, a.req.Context)
@@ -328,13 +325,13 @@ func (a *attempt) frame(m *nats.Msg) (body map[string]any, ended bool, err error
 		if a.in == nil {
 			return nil, true, module.Errorf(module.CodeBusBadMessage, "a stream came in answer to a call that is none")
 		}
-		return a.part(f, m)
+		return a.part(ctx, f, m)
 	case contextwire.FrameResult:
 		if a.in != nil {
 			return nil, true, a.truncated("it ended as if it were none")
 		}
-		if f.BodyRef != nil {
-			return nil, true, module.Errorf(module.CodeBusBadMessage, "the result lies in an object store this client does not read")
+		if err := a.readBody(ctx, f); err != nil {
+			return nil, true, err
 		}
 		if a.host != nil {
 			a.host.answered(time.Since(a.started))

@@ -37,6 +37,7 @@ func (c *Client) exchange(ctx context.Context, kind string, r *contextwire.Reque
 	}
 	out := &outgoing{req: *r, stopped: make(chan struct{})}
 	req := &out.req
+	req.BodyRef = nil // that of a request which came in is not ours
 	if req.Stream = send != nil; req.Stream && req.Credit == (contextwire.Credit{}) {
 		req.Credit = c.window
 	}
@@ -55,6 +56,7 @@ func (c *Client) exchange(ctx context.Context, kind string, r *contextwire.Reque
 		return nil, final{}, err
 	}
 	defer c.end(out)
+	defer c.dropRequest(out)
 
 	if ctx.Err() != nil {
 		return nil, final{}, c.cancelled(context.Cause(ctx), req).NotExecuted()

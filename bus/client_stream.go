@@ -197,19 +197,23 @@ func (s *inflow) grantTo(subject string) {
 }
 
 // part handles a data or end frame.
-func (a *attempt) part(f *contextwire.Frame, m *nats.Msg) (body map[string]any, ended bool, err error) {
-	if f.BodyRef != nil {
-		a.client.giveUp(a, cancel.Because(cancel.Caller, a.client.name, "the answer cannot be read"))
-		return nil, true, module.Errorf(module.CodeBusBadMessage, "a part of the stream lies in an object store this client does not read")
-	}
+func (a *attempt) part(ctx context.Context, f *contextwire.Frame, m *nats.Msg) (body map[string]any, ended bool, err error) {
 	if f.Kind == contextwire.FrameData {
+		if f.BodyRef != nil {
+			a.client.giveUp(a, cancel.Because(cancel.Caller, a.client.name, "the answer cannot be read"))
+			return nil, true, module.Errorf(module.CodeBusBadMessage, "a chunk of the stream lies in the object store, where only its end may be")
+		}
 		if e := a.data(f, m); e != nil {
 			return nil, true, e
 		}
 		return nil, false, nil
 	}
 	if e := a.finish(f); e != nil {
+		a.dropReply(m)
 		return nil, true, e
+	}
+	if err := a.readBody(ctx, f); err != nil {
+		return nil, true, err
 	}
 	return f.Body, true, nil
 }

@@ -50,8 +50,10 @@ type Conns struct {
 	prefix string
 	log    *slog.Logger
 	nats   []*nats.Conn
+	floor  payloadFloor
 
 	mu          sync.Mutex
+	large       *bodyStore // made when it is needed
 	onReconnect map[int]func()
 	next        int
 }

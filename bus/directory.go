@@ -198,6 +198,7 @@ func (d *directory) upsert(r contextwire.NodeRecord) {
 	if r.Protocol != contextwire.ProtocolVersion || r.NS != d.ns {
 		return
 	}
+	d.conns.floor.note(r.MaxPayload)
 	p := proc{r.Node, r.Boot}
 	d.mu.Lock()
 	defer d.mu.Unlock()

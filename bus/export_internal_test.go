@@ -1,6 +1,8 @@
 package bus
 
-import "time"
+import (
+	"time"
+)
 
 // Stall makes n believe that its process stood still for d until now. A bubble
 // cannot stop a process.
@@ -36,3 +38,6 @@ func (c *Client) Tables() (pending, calls, hosts, open int) {
 	}
 	return len(c.pending), len(c.calls), len(c.hosts), open
 }
+
+// Fetched is how many bytes of bodies from the object store n holds.
+func (n *Node) Fetched() int64 { return n.fetched.Load() }

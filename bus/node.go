@@ -100,8 +100,8 @@ func (o NodeOptions) withDefaults() NodeOptions {
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}
-	if o.Limits == (contextwire.Limits{}) {
-		o.Limits = contextwire.DefaultLimits()
+	if o.Limits.MaxBody == 0 {
+		o.Limits.MaxBody = contextwire.DefaultLimits().MaxBody
 	}
 	return o
 }
@@ -126,6 +126,7 @@ type Node struct {
 	subs    *moduleSubs
 	direct  []Subscription // calls to this process by name
 	facts   *publisher
+	fetched atomic.Int64  // bytes of bodies read from the object store for calls here
 	streams StreamHandler // nil when the host does not stream
 	flows   outflows
 
@@ -205,6 +206,9 @@ func (n *Node) start() error {
 			return module.Wrap(module.CodeBusDisconnected, err, "cannot open the catalogue")
 		}
 		n.facts = newPublisher(n, cat)
+		if err := n.learnPayloads(setup, cat); err != nil {
+			return err
+		}
 	}
 	if err := n.subscribeControl(); err != nil {
 		return err
@@ -246,6 +250,7 @@ func (n *Node) start() error {
 		n.wg.Go(n.facts.run)
 	}
 	n.wg.Go(n.watchCallers)
+	n.sweepBodies()
 	return nil
 }
 

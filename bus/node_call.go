@@ -21,6 +21,7 @@ type running struct {
 	kind    string
 	head    *contextwire.Head
 	body    []byte
+	held    int64 // bytes of body that count against the node's limit
 	key     cancel.Key
 	issuer  string // inbox prefix of the caller
 	arrived time.Time
@@ -129,8 +130,8 @@ func (r *running) precheck() *module.Error {
 		return module.Errorf(module.CodeBusBudgetExhausted, "the call arrived without any time left")
 	case r.streams() && n.streams == nil:
 		return module.Errorf(module.CodeNotImplemented, "this node does not stream")
-	case r.head.BodyRef != nil:
-		return module.Errorf(module.CodeNotImplemented, "this node does not read bodies from an object store")
+	case r.head.BodyRef != nil && n.conns.JS == nil:
+		return module.Errorf(module.CodeNotImplemented, "this node has no object store to read bodies from")
 	case n.isDraining():
 		return drainingError()
 	case r.doubt && r.head.Bare:
@@ -194,9 +195,11 @@ func (n *Node) enter(r *running) {
 		}
 		n.workers.run(r)
 	case entangled:
-		r.failEntangled()
-		r.end()
-		n.work.Done()
+		if r.head.BodyRef == nil {
+			r.refuseEntangled()
+			return
+		}
+		n.wg.Go(r.refuseEntangled) // it reads the body
 	case refused:
 		r.reply.overloaded(after)
 		r.end()
@@ -204,8 +207,10 @@ func (n *Node) enter(r *running) {
 	}
 }
 
-// failEntangled refuses a call that would wait for itself, naming the chain.
-func (r *running) failEntangled() {
+// refuseEntangled refuses a call that would wait for itself, naming the chain.
+func (r *running) refuseEntangled() {
+	defer r.node.work.Done()
+	defer r.end()
 	e := module.Errorf(module.CodeBusOverloaded, "the call would wait for a slot that its own call chain holds").
 		WithRetryable(module.False)
 	if req, err := r.decode(); err == nil {
@@ -219,6 +224,9 @@ func (r *running) failEntangled() {
 }
 
 func (r *running) decode() (*contextwire.Request, error) {
+	if err := r.fetch(); err != nil {
+		return nil, err
+	}
 	return r.head.DecodeBody(r.body, r.node.opts.Limits)
 }
 
@@ -226,6 +234,7 @@ func (r *running) decode() (*contextwire.Request, error) {
 func (r *running) end() {
 	n := r.node
 	r.closeFlow()
+	r.forgetBody()
 	r.entry.End()
 	n.mu.Lock()
 	delete(n.running, r.key)
@@ -252,7 +261,7 @@ func (r *running) run() {
 	if r.flow != nil {
 		r.reply.sent = r.flow.count()
 	}
-	msg := r.reply.terminal(output, failure)
+	msg := r.reply.terminal(r.ctx, output, failure)
 	if r.kind == kindCall {
 		n := r.node
 		n.counts.ended(r.head.ModuleID, time.Since(r.arrived), failure)
@@ -309,7 +318,7 @@ func (r *running) execute() (map[string]any, *module.Error) {
 	}
 	req, err := r.decode()
 	if err != nil {
-		return nil, module.Propagate(err, r.head.ModuleID, nil).NotExecuted()
+		return nil, r.unread(err)
 	}
 	if r.head.Budget > 0 {
 		if req.Budget = r.head.Budget - time.Since(r.arrived); req.Budget <= 0 {

@@ -125,7 +125,12 @@ func (c *caller) judge(err error, away bool, now time.Time) bool {
 }
 
 func (n *Node) askCaller(ctx context.Context, inbox string, calls []string) (*contextwire.ProbeAnswer, error) {
-	body, err := ask(ctx, n.conns.Control, inbox+"."+probeToken, &contextwire.Probe{Node: n.opts.ID, Boot: n.boot, Calls: calls})
+	return probe(ctx, n.conns.Control, inbox, &contextwire.Probe{Node: n.opts.ID, Boot: n.boot, Calls: calls})
+}
+
+// probe asks a client whether it lives.
+func probe(ctx context.Context, conn Conn, inbox string, p *contextwire.Probe) (*contextwire.ProbeAnswer, error) {
+	body, err := ask(ctx, conn, inbox+"."+probeToken, p)
 	if err != nil {
 		return nil, err
 	}

@@ -1,6 +1,7 @@
 package bus
 
 import (
+	"context"
 	"errors"
 	"sync"
 	"time"
@@ -107,12 +108,16 @@ func (p *replier) close() bool {
 	return true
 }
 
-// terminal makes the one terminal message, nil when there was one before.
-func (p *replier) terminal(output map[string]any, failure *module.Error) *nats.Msg {
+// terminal makes the one terminal message, nil when there was one before. An
+// output that is too large for it goes to the object store, which ends with ctx.
+func (p *replier) terminal(ctx context.Context, output map[string]any, failure *module.Error) *nats.Msg {
 	if !p.close() {
 		return nil
 	}
 	m, err := p.encodeTerminal(output, failure)
+	if err == nil && failure == nil && !p.bare {
+		err = p.node.outsource(ctx, m)
+	}
 	if err == nil {
 		err = fits(m, p.node.conns.Calls.MaxPayload())
 	}
@@ -148,7 +153,7 @@ func (p *replier) encodeTerminal(output map[string]any, failure *module.Error) (
 // fail ends a call that was never registered.
 func (p *replier) fail(e *module.Error) {
 	p.node.counts.refused.add(e.Code)
-	p.send(p.terminal(nil, e))
+	p.send(p.terminal(context.Background(), nil, e))
 }
 
 func (p *replier) overloaded(after time.Duration) {

@@ -29,11 +29,10 @@ func EncodeRequest(r *Request, ct ContentType) (Header, []byte, error) {
 	if r.Bare {
 		return encodeBareRequest(r, c)
 	}
-	h := newHeaderWriter()
-	if err := requestHeader(&h, r, ct); err != nil {
+	h, err := envelopeHeader(r, c, ct)
+	if err != nil {
 		return nil, nil, err
 	}
-	setTrace(&h, traceParent(c, r.TraceParent))
 	w := newWriter(make([]byte, 0, 512), ct, false)
 	w.beginMap(2)
 	w.field(true, "context")
@@ -44,7 +43,27 @@ func EncodeRequest(r *Request, ct ContentType) (Header, []byte, error) {
 	if w.err != nil {
 		return nil, nil, w.err
 	}
-	return h.header, w.buf, nil
+	return h, w.buf, nil
+}
+
+// EncodeRequestHeader writes only what [EncodeRequest] writes as headers, for a
+// request whose body was encoded before: another attempt of a call whose body is
+// in the object store. The request must not be bare.
+func EncodeRequestHeader(r *Request, ct ContentType) (Header, error) {
+	c := r.Context
+	if c == nil {
+		c = module.NewContext(module.ContextOptions{TraceParent: r.TraceParent})
+	}
+	return envelopeHeader(r, c, ct)
+}
+
+func envelopeHeader(r *Request, c *module.Context, ct ContentType) (Header, error) {
+	h := newHeaderWriter()
+	if err := requestHeader(&h, r, ct); err != nil {
+		return nil, err
+	}
+	setTrace(&h, traceParent(c, r.TraceParent))
+	return h.header, nil
 }
 
 func encodeBareRequest(r *Request, c *module.Context) (Header, []byte, error) {
