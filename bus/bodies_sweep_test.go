@@ -2,8 +2,12 @@ package bus_test
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -62,9 +66,7 @@ func TestSweep(t *testing.T) {
 			"_INBOX.living.callinflight1234-in", "_INBOX.living.callinflight1234-1", "_INBOX.living.callofnobody1234-1",
 			"_INBOX.dead.callofthedead123-in", "_INBOX.dead.callofthedead123-2", "_INBOX.dead.x", "no-owner",
 		} {
-			if _, err := store.PutBytes(m.t.Context(), name, []byte("body of "+name)); err != nil {
-				m.t.Fatal(err)
-			}
+			m.putObject(js, name, []byte("body of "+name))
 		}
 		// What a killed process had half uploaded: chunks that no record names.
 		half := "$O.APBUS_BLOBS.C." + b64("_INBOX.dead.callhalfdone1234-in")
@@ -112,3 +114,30 @@ func TestSweep(t *testing.T) {
 }
 
 func b64(name string) string { return base64.RawURLEncoding.EncodeToString([]byte(name)) }
+
+// putObject writes an object as another NATS client would, with a name for its
+// chunks that tells nothing and chunks of the usual size.
+func (m *mesh) putObject(js jetstream.JetStream, name string, body []byte) {
+	m.t.Helper()
+	nuid := "foreign" + hex.EncodeToString([]byte(name))
+	send := func(subject string, header nats.Header, data []byte) {
+		m.t.Helper()
+		if _, err := js.PublishMsg(m.t.Context(), &nats.Msg{Subject: subject, Header: header, Data: data}); err != nil {
+			m.t.Fatal(err)
+		}
+	}
+	chunks := 0
+	for chunk := range slices.Chunk(body, 128<<10) {
+		send("$O.APBUS_BLOBS.C."+nuid, nil, chunk)
+		chunks++
+	}
+	sum := sha256.Sum256(body)
+	record, err := json.Marshal(map[string]any{
+		"name": name, "bucket": "APBUS_BLOBS", "nuid": nuid, "size": len(body), "chunks": chunks,
+		"mtime": "0001-01-01T00:00:00Z", "digest": "SHA-256=" + base64.URLEncoding.EncodeToString(sum[:]),
+	})
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	send("$O.APBUS_BLOBS.M."+base64.URLEncoding.EncodeToString([]byte(name)), nats.Header{"Nats-Rollup": {"sub"}}, record)
+}

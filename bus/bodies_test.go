@@ -295,9 +295,7 @@ func TestBodiesAreOrdinaryObjects(t *testing.T) {
 		nc := m.connect()
 		inbox := nc.NewInbox()
 		name := inbox + ".whatever"
-		if _, err := store.PutBytes(m.t.Context(), name, inputs); err != nil {
-			m.t.Fatal(err)
-		}
+		m.putObject(js, name, inputs)
 		sub, err := nc.SubscribeSync(inbox + ".*")
 		if err != nil {
 			m.t.Fatal(err)
@@ -351,15 +349,13 @@ func TestBrokenBodiesAreRefused(t *testing.T) {
 					return map[string]any{}, nil
 				}))
 				js, nc := m.jetStream(), m.connect()
-				store, err := js.CreateObjectStore(m.t.Context(), jetstream.ObjectStoreConfig{Bucket: "APBUS_BLOBS"})
+				_, err := js.CreateObjectStore(m.t.Context(), jetstream.ObjectStoreConfig{Bucket: "APBUS_BLOBS"})
 				if err != nil {
 					m.t.Fatal(err)
 				}
 				inbox := nc.NewInbox()
 				if tt.stored != nil {
-					if _, err := store.PutBytes(m.t.Context(), inbox+".body", tt.stored); err != nil {
-						m.t.Fatal(err)
-					}
+					m.putObject(js, inbox+".body", tt.stored)
 				}
 				answer, err := nc.RequestMsgWithContext(m.within(30*time.Second), &nats.Msg{Subject: anyHost("mod.x"), Header: nats.Header{
 					"apbus-version": {"1"}, "apbus-call": {"foreigncall12345"}, "content-type": {"application/json"},
@@ -389,7 +385,8 @@ func TestLostChunksAreNoticed(t *testing.T) {
 			m.t.Fatal(err)
 		}
 		body := []byte(`{"inputs":{"text":"` + letters(1<<20) + `"}}`)
-		info, err := store.PutBytes(m.t.Context(), "_INBOX.x.body", body)
+		m.putObject(js, "_INBOX.x.body", body)
+		info, err := store.GetInfo(m.t.Context(), "_INBOX.x.body")
 		if err != nil {
 			m.t.Fatal(err)
 		}
