@@ -21,9 +21,10 @@ type backend interface {
 	Nodes(ctx context.Context) ([]map[string]any, error)
 	// Drain tells a node to take nothing new and to finish within grace.
 	Drain(ctx context.Context, node string, grace time.Duration) (map[string]any, error)
-	// Call waits for the output. When ctx is cancelled it cancels the remote work
-	// and returns an *interruptedError.
-	Call(ctx context.Context, r *callRequest) (map[string]any, error)
+	// Call waits for the end. When ctx is cancelled it cancels the remote work and
+	// returns an *interruptedError. A call that failed has a result beside its error
+	// when a trace was asked for.
+	Call(ctx context.Context, r *callRequest) (*callResult, error)
 	// Start makes a call that goes on without us and returns its ID.
 	Start(ctx context.Context, r *callRequest) (call string, err error)
 	Check(ctx context.Context, r *callRequest) (*module.PreflightResult, error)
@@ -42,6 +43,24 @@ type callRequest struct {
 	size   int64
 	// timeout is the budget, zero for none.
 	timeout time.Duration
+	// node is the only one that may have the call, "" for any.
+	node string
+	// trace asks for the pipeline trace.
+	trace bool
+	// progress hears how far the module is, unless it is nil.
+	progress func(module.ProgressReport)
+	// chunk takes each part of the output as it comes, counted from 0; nil asks for
+	// the whole. An error of it ends the call. Neither is called twice at once.
+	chunk func(seq uint64, chunk map[string]any) error
+}
+
+// callResult is what a call came to.
+type callResult struct {
+	output map[string]any
+	// chunks is how many parts came.
+	chunks uint64
+	// trace is nil unless it was asked for and given.
+	trace map[string]any
 }
 
 // cancelled says who stops what.

@@ -140,6 +140,7 @@ func (b *busBackend) request(r *callRequest) (*contextwire.Request, error) {
 	return &contextwire.Request{
 		CallID: contextwire.NewCallID(), ModuleID: r.id, Inputs: inputs,
 		Context: module.NewContext(module.ContextOptions{}),
+		Node:    r.node, Trace: r.trace, Progress: r.progress,
 	}, nil
 }
 
@@ -152,14 +153,14 @@ func budget(ctx context.Context, r *callRequest) (context.Context, context.Cance
 }
 
 // Call calls a module.
-func (b *busBackend) Call(ctx context.Context, r *callRequest) (map[string]any, error) {
+func (b *busBackend) Call(ctx context.Context, r *callRequest) (*callResult, error) {
 	req, err := b.request(r)
 	if err != nil {
 		return nil, err
 	}
 	type answer struct {
-		reply *contextwire.Reply
-		err   error
+		result *callResult
+		err    error
 	}
 	// Ctrl-C cancels by ID first, which tells who stops; only then is the call
 	// given up here.
@@ -167,15 +168,12 @@ func (b *busBackend) Call(ctx context.Context, r *callRequest) (map[string]any, 
 	defer stop()
 	answered := make(chan answer, 1)
 	go func() {
-		reply, err := b.client.Invoke(call, req)
-		answered <- answer{reply, err}
+		result, err := b.carry(call, r, req)
+		answered <- answer{result, err}
 	}()
 	select {
 	case got := <-answered:
-		if got.err != nil {
-			return nil, got.err
-		}
-		return got.reply.Output, nil
+		return got.result, got.err
 	case <-ctx.Done():
 	}
 	notice, stopNotice := context.WithTimeoutCause(context.WithoutCancel(ctx), cancelLimit, errors.New("no answer to the cancel"))
@@ -183,9 +181,29 @@ func (b *busBackend) Call(ctx context.Context, r *callRequest) (map[string]any, 
 	result, err := b.Cancel(notice, cancel.Selector{Call: req.CallID}, "interrupted")
 	stop()
 	if got := <-answered; got.err == nil {
-		return got.reply.Output, nil // the answer was faster
+		return got.result, nil // the answer was faster
 	}
 	return nil, &interruptedError{result: result, err: err}
+}
+
+// carry makes the call.
+func (b *busBackend) carry(ctx context.Context, r *callRequest, req *contextwire.Request) (*callResult, error) {
+	result := &callResult{}
+	var reply *contextwire.Reply
+	var err error
+	if r.chunk == nil {
+		reply, err = b.client.Invoke(ctx, req)
+	} else {
+		reply, err = b.client.InvokeStream(ctx, req, func(chunk module.Chunk) error {
+			err := r.chunk(result.chunks, chunk)
+			result.chunks++
+			return err
+		})
+	}
+	if reply != nil {
+		result.output, result.trace = reply.Output, reply.Trace
+	}
+	return result, err
 }
 
 // Start cannot work: a call ends with the process that made it.

@@ -63,11 +63,20 @@ type ask struct {
 // send returns the decoded answer, a map for every 2xx status, and the coded
 // error of every other.
 func (b *httpBackend) send(ctx context.Context, a ask) (map[string]any, http.Header, error) {
+	res, err := b.open(ctx, a, string(contextwire.JSON))
+	if err != nil {
+		return nil, nil, err
+	}
+	return b.read(ctx, res)
+}
+
+// open makes a request and returns the answer, whose body is to be closed.
+func (b *httpBackend) open(ctx context.Context, a ask, accept string) (*http.Response, error) {
 	target := b.base.JoinPath(a.path...)
 	target.RawQuery = a.query.Encode()
 	req, err := http.NewRequestWithContext(ctx, a.method, target.String(), a.body)
 	if err != nil {
-		return nil, nil, fmt.Errorf("make the request: %w", err)
+		return nil, fmt.Errorf("make the request: %w", err)
 	}
 	if a.header != nil {
 		req.Header = a.header
@@ -76,15 +85,20 @@ func (b *httpBackend) send(ctx context.Context, a ask) (map[string]any, http.Hea
 		req.ContentLength = a.size
 		req.Header.Set("Content-Type", string(contextwire.JSON))
 	}
-	req.Header.Set("Accept", string(contextwire.JSON))
+	req.Header.Set("Accept", accept)
 	req.Header.Set("User-Agent", b.agent)
 	if b.token != "" {
 		req.Header.Set("Authorization", "Bearer "+b.token)
 	}
 	res, err := b.client.Do(req)
 	if err != nil {
-		return nil, nil, b.unreachable(ctx, err)
+		return nil, b.unreachable(ctx, err)
 	}
+	return res, nil
+}
+
+// read reads an answer that is one document.
+func (b *httpBackend) read(ctx context.Context, res *http.Response) (map[string]any, http.Header, error) {
 	defer func() { _ = res.Body.Close() }() // everything needed has been read
 	limits := answerLimits()
 	raw, err := io.ReadAll(io.LimitReader(res.Body, int64(limits.MaxBody)+1))
@@ -104,7 +118,8 @@ func (b *httpBackend) send(ctx context.Context, a ask) (map[string]any, http.Hea
 		return doc, res.Header, nil
 	}
 	if isError {
-		return nil, res.Header, &answerError{status: res.StatusCode, coded: coded}
+		trace, _ := doc["trace"].(map[string]any)
+		return nil, res.Header, &answerError{status: res.StatusCode, coded: coded, trace: trace}
 	}
 	return nil, res.Header, &answerError{status: res.StatusCode, coded: module.Errorf(module.CodeInternal,
 		"%s answered %s; is it an Apbus router?", b.base.Redacted(), res.Status)}
@@ -114,6 +129,7 @@ func (b *httpBackend) send(ctx context.Context, a ask) (map[string]any, http.Hea
 type answerError struct {
 	status int
 	coded  *module.Error
+	trace  map[string]any // when it was asked for
 }
 
 func (e *answerError) Error() string { return e.coded.Error() }
@@ -196,13 +212,23 @@ func (b *httpBackend) request(r *callRequest, verb string) (ask, error) {
 	if r.timeout > 0 {
 		a.header.Set("Apbus-Timeout", r.timeout.String())
 	}
+	if r.node != "" {
+		a.header.Set("Apbus-Node", r.node)
+	}
+	if r.trace {
+		a.header.Set("Apbus-Trace", "1")
+	}
 	return a, nil
 }
 
 // Call calls a module. The trace is made here, so that Ctrl-C can name what to
 // cancel before the router has answered anything.
-func (b *httpBackend) Call(ctx context.Context, r *callRequest) (map[string]any, error) {
-	a, err := b.request(r, "call")
+func (b *httpBackend) Call(ctx context.Context, r *callRequest) (*callResult, error) {
+	carry, verb := b.callPlainly, "call"
+	if r.chunk != nil || r.progress != nil {
+		carry, verb = b.callByEvents, "stream"
+	}
+	a, err := b.request(r, verb)
 	if err != nil {
 		return nil, err
 	}
@@ -210,19 +236,19 @@ func (b *httpBackend) Call(ctx context.Context, r *callRequest) (map[string]any,
 	a.header.Set("Traceparent", "00-"+trace+"-"+module.NewSpanID()+"-00")
 
 	type answer struct {
-		doc map[string]any
-		err error
+		result *callResult
+		err    error
 	}
 	request, abort := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer abort(nil)
 	answered := make(chan answer, 1)
 	go func() {
-		doc, _, err := b.send(request, a)
-		answered <- answer{doc, err}
+		result, err := carry(request, a, r)
+		answered <- answer{result, err}
 	}()
 	select {
 	case got := <-answered:
-		return got.doc, got.err
+		return got.result, got.err
 	case <-ctx.Done():
 	}
 	notice, stop := context.WithTimeoutCause(context.WithoutCancel(ctx), cancelLimit, errors.New("no answer to the cancel"))
@@ -231,9 +257,32 @@ func (b *httpBackend) Call(ctx context.Context, r *callRequest) (map[string]any,
 	// Closing the connection cancels the call too, should the notice be refused.
 	abort(context.Cause(ctx))
 	if got := <-answered; got.err == nil {
-		return got.doc, nil // the answer was faster
+		return got.result, nil // the answer was faster
 	}
 	return nil, &interruptedError{result: result, err: err}
+}
+
+// callPlainly waits for the one document that is the answer.
+func (b *httpBackend) callPlainly(ctx context.Context, a ask, r *callRequest) (*callResult, error) {
+	doc, _, err := b.send(ctx, a)
+	if err != nil {
+		return failedResult(err), err
+	}
+	if !r.trace {
+		return &callResult{output: doc}, nil
+	}
+	result := &callResult{}
+	result.output, _ = doc["output"].(map[string]any)
+	result.trace, _ = doc["trace"].(map[string]any)
+	return result, nil
+}
+
+// failedResult is what there is beside an error: its trace, or nothing.
+func failedResult(err error) *callResult {
+	if answer, ok := errors.AsType[*answerError](err); ok && answer.trace != nil {
+		return &callResult{trace: answer.trace}
+	}
+	return nil
 }
 
 // Start makes a detached call.

@@ -31,6 +31,34 @@ const (
 		`"predicted_changes":[],"errors":[]}`
 )
 
+const (
+	tracedAdd = `{"error":null,"hooks":[{"duration_ms":0.25,"error_code":null,"hook":"before","middleware":"logging","recovery":null,"replaced":true,"step":null}],` +
+		`"module_id":"math.add",` + `"remote":{"error":null,"module_id":"math.add","steps":[{"duration_ms":11.0,"name":"execute"}],"strategy_name":"owner","success":true,"total_duration_ms":11.5},` +
+		`"steps":[{"duration_ms":0.056,"error_code":null,"name":"context_creation","result":null,"skip_reason":null,"skipped":false},` +
+		`{"duration_ms":0.3,"error_code":null,"name":"middleware_before","result":null,"skip_reason":null,"skipped":false},` +
+		`{"duration_ms":0.0,"error_code":null,"name":"acl_check","result":null,"skip_reason":"remote","skipped":true},` +
+		`{"duration_ms":12.5,"error_code":null,"name":"execute","result":null,"skip_reason":null,"skipped":false},` +
+		`{"duration_ms":0.001,"error_code":null,"name":"return_result","result":null,"skip_reason":null,"skipped":false}],` +
+		`"strategy_name":"standard","success":true,"total_duration_ms":13.125}`
+	tracedFail = `{"error":{"code":"ACL_DENIED","message":"no"},"hooks":[{"duration_ms":0.5,"error_code":null,"hook":"on_error","middleware":"retry","recovery":"none","replaced":false,"step":null}],` +
+		`"module_id":"traced.fail","steps":[{"duration_ms":0.1,"error_code":"ACL_DENIED","name":"acl_check",` +
+		`"result":{"action":"abort","explanation":"no rule allows it","skip_to":null},"skip_reason":null,"skipped":false}],` +
+		`"strategy_name":"standard","success":false,"total_duration_ms":0.2}`
+)
+
+// events is an answer of Server-Sent Events, each "name|id|data".
+func events(list ...string) fakeAnswer {
+	body := ": hello\n\n"
+	for _, e := range list {
+		parts := strings.SplitN(e, "|", 3)
+		if body += "event: " + parts[0] + "\n"; parts[1] != "" {
+			body += "id: " + parts[1] + "\n"
+		}
+		body += "data: " + parts[2] + "\n\n"
+	}
+	return fakeAnswer{body: body, header: map[string]string{"Content-Type": "text/event-stream"}}
+}
+
 // routes is the whole API as the fake serves it.
 func routes() map[string]fakeAnswer {
 	return map[string]fakeAnswer{
@@ -51,8 +79,20 @@ func routes() map[string]fakeAnswer {
 		"DELETE /v1/calls/call-1?reason=too+slow": {status: 202, body: `{"nodes":["n1"],"calls":["call-1"],"state":"cancelling"}`},
 		"DELETE /v1/calls?root=call-1":            {status: 202, body: `{"nodes":["n1","n2"],"calls":["call-1","call-2"],"state":"cancelling"}`},
 		"DELETE /v1/calls?trace=t1":               {status: 202, body: `{"nodes":["n1"],"calls":["call-1"],"state":"cancelling"}`},
-		"POST /v1/modules/odd.answer/call":        {body: `<html>`},
-		"POST /v1/modules/odd.failure/call":       {status: 502, body: `bad gateway`},
+		"POST /v1/modules/text.words/stream": events(
+			`accept||{"call":"c"}`, `data|0|{"index":0,"word":"to"}`, `progress||{"done":1,"total":2}`, `novelty||{}`, `data|1|{"count":1}`,
+			`trace||`+tracedAdd, `end|2|{"count":1,"index":0,"word":"to"}`),
+		"POST /v1/modules/odd.cut/stream":      events(`accept||{}`, `data|0|{"a":1}`),
+		"POST /v1/modules/odd.gap/stream":      events(`data|0|{"a":1}`, `data|2|{"a":1}`),
+		"POST /v1/modules/odd.short/stream":    events(`data|0|{"a":1}`, `end|2|{}`),
+		"POST /v1/modules/odd.nonsense/stream": events(`data|0|<html>`),
+		"POST /v1/modules/odd.plain/stream":    {body: `{"sum":3}`},
+		"POST /v1/modules/demo.fail/stream":    events(`data|0|{"a":1}`, `error||{"error":{"code":"SHOP_CLOSED","message":"come back"}}`),
+		"POST /v1/modules/no.such/stream":      {status: 404, body: `{"error":{"code":"MODULE_NOT_FOUND","message":"unknown"}}`},
+		"POST /v1/modules/traced.add/call":     {body: `{"output":{"sum":3},"trace":` + tracedAdd + `}`},
+		"POST /v1/modules/traced.fail/call":    {status: 403, body: `{"error":{"code":"ACL_DENIED","message":"no"},"trace":` + tracedFail + `}`},
+		"POST /v1/modules/odd.answer/call":     {body: `<html>`},
+		"POST /v1/modules/odd.failure/call":    {status: 502, body: `bad gateway`},
 	}
 }
 
@@ -91,6 +131,27 @@ func TestCommands(t *testing.T) {
 		}},
 		{name: "call fails json", args: []string{"call", "demo.fail", "--json"}, exit: 1, stdout: "golden", stderr: []string{"SHOP_CLOSED"}},
 		{name: "call waits for a person", args: []string{"call", "payments.refund"}, exit: 1, stderr: []string{"APPROVAL_PENDING: pending", "approval_id: ap1"}},
+		{
+			name: "stream", args: []string{"call", "text.words", "--input", `{"text":"to"}`, "--stream"},
+			stdout: `{"index":0,"word":"to"}` + "\n" + `{"count":1}` + "\n", requests: []string{`POST /v1/modules/text.words/stream {"text":"to"}`},
+		},
+		{name: "stream json", args: []string{"call", "text.words", "--stream", "--json"}, stdout: "golden"},
+		{name: "stream json traced", args: []string{"call", "text.words", "--stream", "--trace", "--json"}, stdout: "golden"},
+		{name: "stream traced", args: []string{"call", "text.words", "--stream", "--trace"}, stdout: "golden"},
+		{name: "stream fails", args: []string{"call", "demo.fail", "--stream"}, exit: 1, stdout: `{"a":1}` + "\n", stderr: []string{"SHOP_CLOSED: come back"}},
+		{name: "stream fails json", args: []string{"call", "demo.fail", "--stream", "--json"}, exit: 1, stdout: `{"data":{"a":1},"seq":0}` + "\n" + `{"error":{"code":"SHOP_CLOSED","message":"come back"}}` + "\n", stderr: []string{"SHOP_CLOSED"}},
+		{name: "stream refused", args: []string{"call", "no.such", "--stream"}, exit: 1, stderr: []string{"MODULE_NOT_FOUND: unknown"}},
+		{name: "stream cut off", args: []string{"call", "odd.cut", "--stream"}, exit: 1, stdout: "any", stderr: []string{"BUS_STREAM_TRUNCATED", "after 1 chunks"}},
+		{name: "stream with a gap", args: []string{"call", "odd.gap", "--stream"}, exit: 1, stdout: "any", stderr: []string{"BUS_STREAM_TRUNCATED", "chunk 2 came where chunk 1 was due"}},
+		{name: "stream too short", args: []string{"call", "odd.short", "--stream"}, exit: 1, stdout: "any", stderr: []string{"BUS_STREAM_TRUNCATED", "1 chunks of 2"}},
+		{name: "stream of nonsense", args: []string{"call", "odd.nonsense", "--stream"}, exit: 1, stderr: []string{"BUS_BAD_MESSAGE"}},
+		{name: "stream that is none", args: []string{"call", "odd.plain", "--stream"}, exit: 1, stderr: []string{"BUS_BAD_MESSAGE"}},
+		{name: "trace", args: []string{"call", "traced.add", "--trace"}, stdout: "golden"},
+		{name: "trace json", args: []string{"call", "traced.add", "--trace", "--json"}, stdout: `{"output":{"sum":3},"trace":` + tracedAdd + `}` + "\n"},
+		{name: "trace of a failure", args: []string{"call", "traced.fail", "--trace"}, exit: 1, stdout: "golden", stderr: []string{"ACL_DENIED: no"}},
+		{name: "trace of a failure json", args: []string{"call", "traced.fail", "--trace", "--json"}, exit: 1, stdout: `{"error":{"code":"ACL_DENIED","message":"no"},"trace":` + tracedFail + `}` + "\n", stderr: []string{"ACL_DENIED: no"}},
+		{name: "detach and stream", args: []string{"call", "demo.sleep", "--detach", "--stream"}, exit: 2, stderr: []string{"--detach"}},
+		{name: "detach and trace", args: []string{"call", "demo.sleep", "--detach", "--trace"}, exit: 2, stderr: []string{"--detach"}},
 		{name: "detach", args: []string{"call", "demo.sleep", "--detach"}, stdout: "call-1\n"},
 		{name: "detach json", args: []string{"call", "demo.sleep", "--detach", "--json"}, stdout: `{"call":"call-1"}` + "\n"},
 		{name: "check", args: []string{"check", "math.add", "a=1"}, stdout: "golden", requests: []string{"GET /v1/modules/math.add", `POST /v1/modules/math.add/check {"a":1}`}},
@@ -170,6 +231,10 @@ func TestHeaders(t *testing.T) {
 		{"token of the environment", map[string]string{"APBUS_TOKEN": "t0"}, []string{"modules"}, map[string]string{"Authorization": "Bearer t0"}},
 		{"token of the flag", map[string]string{"APBUS_TOKEN": "t0"}, []string{"modules", "--token", "t1"}, map[string]string{"Authorization": "Bearer t1"}},
 		{"timeout", nil, []string{"call", "math.add", "--timeout", "1.5s"}, map[string]string{"Apbus-Timeout": "1.5s"}},
+		{"node", nil, []string{"call", "math.add", "--node", "n1"}, map[string]string{"Apbus-Node": "n1", "Apbus-Trace": ""}},
+		{"node of a check", nil, []string{"check", "math.add", "--node", "n1"}, map[string]string{"Apbus-Node": "n1"}},
+		{"trace", nil, []string{"call", "traced.add", "--trace"}, map[string]string{"Apbus-Trace": "1", "Apbus-Node": ""}},
+		{"stream", nil, []string{"call", "text.words", "--stream"}, map[string]string{"Accept": "text/event-stream"}},
 		{"detach", nil, []string{"call", "demo.sleep", "--detach"}, map[string]string{"Prefer": "respond-async"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -17,6 +17,7 @@ type inputFlags struct {
 	Pairs   []string      `arg:"" optional:"" sep:"none" name:"k=v" help:"Inputs; the module's schema gives their types. Lists and objects are JSON."`
 	Input   string        `short:"i" local:"" placeholder:"JSON|@FILE|-" help:"All inputs as a JSON object, from a file or from standard input."`
 	Timeout time.Duration `local:"" placeholder:"5s" help:"Time the call may take; none leaves it to the module."`
+	Node    string        `local:"" placeholder:"ID" help:"The only node that may have the call."`
 }
 
 // request builds the call. close gives back what it reads from.
@@ -28,7 +29,7 @@ func (f *inputFlags) request(s *session, b backend) (r *callRequest, closeInput 
 	if f.Timeout < 0 {
 		return nil, closeInput, settings.Usagef("--timeout must not be negative")
 	}
-	r = &callRequest{id: f.ID, timeout: f.Timeout}
+	r = &callRequest{id: f.ID, timeout: f.Timeout, node: f.Node}
 	switch {
 	case f.Input != "" && len(f.Pairs) > 0:
 		return nil, closeInput, settings.Usagef("give the inputs as key=value or with --input, not both")
@@ -68,6 +69,8 @@ func (f *inputFlags) request(s *session, b backend) (r *callRequest, closeInput 
 // callCmd calls a module.
 type callCmd struct {
 	inputFlags
+	Stream bool `local:"" help:"Print the output in parts, as they come."`
+	Trace  bool `local:"" help:"Print what the call went through, with times."`
 	Detach bool `local:"" help:"Print the call's ID and leave; the router stays its caller."`
 }
 
@@ -76,12 +79,19 @@ func (*callCmd) Help() string {
 	return `Examples:
   apbus call math.add a=1 b=2
   apbus call text.wordcount --input @words.json
-  apbus call demo.chain path='["near.chain","far.whoami"]'
-  apbus call demo.sleep ms=60000 --detach`
+  apbus call text.words text="to be or not to be" delay_ms=200 --stream
+  apbus call demo.chain path='["near.chain","far.whoami"]' --trace
+  apbus call demo.sleep ms=60000 --detach
+
+With --stream --json each part is a line {"seq","data"}, and the last line is
+{"count","end"} with the whole output. On a terminal, progress is shown as a bar.`
 }
 
 // Run makes the call.
 func (c *callCmd) Run(s *session) error {
+	if c.Detach && (c.Stream || c.Trace) {
+		return settings.Usagef("--detach leaves before there is anything to show; it goes with neither --stream nor --trace")
+	}
 	return s.with(func(b backend) error {
 		r, closeInput, err := c.request(s, b)
 		defer closeInput()
@@ -91,11 +101,15 @@ func (c *callCmd) Run(s *session) error {
 		if c.Detach {
 			return c.detach(s, b, r)
 		}
-		out, err := b.Call(s.ctx, r)
+		r.trace = c.Trace
+		view := &callView{s: s, stream: c.Stream}
+		view.listen(r)
+		result, err := b.Call(s.ctx, r)
+		view.bar.clear()
 		if err != nil {
-			return err
+			return view.failed(result, err)
 		}
-		return s.stdout.document(out)
+		return view.finished(result, c.Trace)
 	})
 }
 

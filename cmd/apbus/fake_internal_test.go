@@ -76,10 +76,10 @@ func (f *fakeRouter) serve(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		a = fakeAnswer{status: http.StatusNotFound, body: `{"error":{"code":"GATEWAY_NOT_FOUND","message":"no such path"}}`}
 	}
+	w.Header().Set("Content-Type", "application/json")
 	for k, v := range a.header {
 		w.Header().Set(k, v)
 	}
-	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(max(a.status, http.StatusOK))
 	_, _ = io.WriteString(w, a.body)
 }

@@ -55,10 +55,12 @@ func TestCtrlCCancelsTheRemoteWork(t *testing.T) {
 		status int
 		body   string
 		want   string
+		flags  []string
 	}{
-		{"told", 202, `{"nodes":["n1"],"calls":["call-1"],"state":"cancelling"}`, "interrupted: cancelled call call-1 on n1"},
-		{"over already", 404, `{"error":{"code":"GATEWAY_NOT_FOUND","message":"nobody knows this call"}}`, "was over already"},
-		{"refused", 403, `{"error":{"code":"ACL_DENIED","message":"no scope"}}`, "not confirmed: ACL_DENIED"},
+		{"told, streaming", 202, `{"nodes":["n1"],"calls":["call-1"],"state":"cancelling"}`, "interrupted: cancelled call call-1 on n1", []string{"--stream"}},
+		{"told", 202, `{"nodes":["n1"],"calls":["call-1"],"state":"cancelling"}`, "interrupted: cancelled call call-1 on n1", nil},
+		{"over already", 404, `{"error":{"code":"GATEWAY_NOT_FOUND","message":"nobody knows this call"}}`, "was over already", nil},
+		{"refused", 403, `{"error":{"code":"ACL_DENIED","message":"no scope"}}`, "not confirmed: ACL_DENIED", nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s := &slowRouter{cancelStatus: tt.status, cancelBody: tt.body, began: make(chan struct{}), closed: make(chan struct{})}
@@ -69,7 +71,7 @@ func TestCtrlCCancelsTheRemoteWork(t *testing.T) {
 				<-s.began
 				stop(errors.New("interrupt"))
 			}()
-			got := runCLI(ctx, "", nil, "--router", server.URL, "call", "demo.sleep", "--input", `{"ms":60000}`)
+			got := runCLI(ctx, "", nil, append([]string{"--router", server.URL, "call", "demo.sleep", "--input", `{"ms":60000}`}, tt.flags...)...)
 			if got.exit != 130 || !strings.Contains(got.stderr, tt.want) || got.stdout != "" {
 				t.Errorf("exit code %d, stdout %q, stderr %q", got.exit, got.stdout, got.stderr)
 			}
@@ -118,7 +120,7 @@ func newBusWithNode(t *testing.T) (url string, client *bus.Client) {
 		t.Fatal(err)
 	}
 	t.Cleanup(conns.Close)
-	mods, err := examples.Modules(examples.Options{Node: "n1", Groups: []string{"math", "demo", "inventory"}})
+	mods, err := examples.Modules(examples.Options{Node: "n1", Groups: []string{"math", "text", "demo", "inventory"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -156,6 +158,16 @@ func TestWithoutARouter(t *testing.T) {
 		{"call", []string{"call", "math.add", "a=1", "b=2"}, 0, `{"sum":3}` + "\n", ""},
 		{"call with input", []string{"call", "math.add", "--input", "-"}, 0, `{"sum":3}` + "\n", ""},
 		{"call fails", []string{"call", "demo.fail", "code=SHOP_CLOSED"}, 1, "", "SHOP_CLOSED: failed as asked"},
+		{"stream", []string{"call", "text.words", "text=to be", "--stream"}, 0, `{"index":0,"word":"to"}` + "\n" + `{"index":1,"word":"be"}` + "\n" + `{"count":2}` + "\n", ""},
+		{"stream json", []string{"call", "text.words", "text=to", "--stream", "--json"}, 0, `{"data":{"index":0,"word":"to"},"seq":0}` + "\n" + `{"data":{"count":1},"seq":1}` + "\n" + `{"count":2,"end":{"count":1,"index":0,"word":"to"}}` + "\n", ""},
+		{"stream of a plain module", []string{"call", "math.add", "a=1", "b=2", "--stream"}, 0, `{"sum":3}` + "\n", ""},
+		{"stream fails", []string{"call", "text.words", "--stream", "--input", "{}"}, 1, "", "SCHEMA_VALIDATION_ERROR"},
+		{"trace", []string{"call", "math.add", "a=1", "b=2", "--trace"}, 0, "├─ execute ", ""},
+		{"trace json", []string{"call", "math.add", "a=1", "b=2", "--trace", "--json"}, 0, `{"output":{"sum":3},"trace":{"error":null,"hooks":[],"module_id":"math.add"`, ""},
+		{"trace of a failure", []string{"call", "demo.fail", "code=SHOP_CLOSED", "--trace"}, 1, "SHOP_CLOSED\n├─ context_creation", "SHOP_CLOSED: failed as asked"},
+		{"on a node", []string{"call", "demo.whoami", "--node", "n1"}, 0, `"node":"n1"`, ""},
+		{"on an unknown node", []string{"call", "demo.whoami", "--node", "n9"}, 1, "", "BUS_NO_RESPONDERS: no live node has this id\n  module_id: demo.whoami\n  node: n9"},
+		{"check on a node", []string{"check", "demo.whoami", "--node", "n1"}, 0, "demo.whoami would be called", ""},
 		{"timeout", []string{"call", "demo.sleep", "ms=60000", "--timeout", "200ms"}, 1, "", "MODULE_TIMEOUT"},
 		{"modules", []string{"modules", "--prefix", "inventory."}, 0, "inventory.stock\t1.0.0\tn1\treadonly,idempotent\tShow the stock", ""},
 		{"modules json", []string{"modules", "math.add", "--json"}, 0, `"guidance":[],"hash":"`, ""},

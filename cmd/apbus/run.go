@@ -63,11 +63,23 @@ func report(stdout, stderr io.Writer, asJSON bool, err error) {
 		if coded != nil {
 			doc = coded.Map()
 		}
-		if raw, err := contextwire.EncodeCanonical(contextwire.JSON, map[string]any{"error": doc}); err == nil {
+		answer := map[string]any{"error": doc}
+		if traced, ok := errors.AsType[*tracedError](err); ok {
+			answer["trace"] = traced.trace
+		}
+		if raw, err := contextwire.EncodeCanonical(contextwire.JSON, answer); err == nil {
 			fmt.Fprintf(stdout, "%s\n", raw)
 		}
 	}
 }
+
+// tracedError is the failure of a call whose trace was asked for.
+type tracedError struct {
+	error
+	trace map[string]any
+}
+
+func (e *tracedError) Unwrap() error { return e.error }
 
 // toldError is a failure that the command's own output has shown.
 type toldError struct{ text string }
