@@ -66,7 +66,9 @@ func (c *callResult) take(e *event, r *callRequest) (over bool, err error) {
 		c.chunks++
 		return false, err
 	case "trace":
-		c.trace = e.data
+		if r.trace {
+			c.trace = e.data
+		}
 	case "end":
 		if e.id != strconv.FormatUint(c.chunks, 10) {
 			return true, module.Errorf(module.CodeBusStreamTruncated, "%d chunks of %s came", c.chunks, printable(e.id))
