@@ -71,9 +71,16 @@ func (l *Log) Commit(ctx context.Context, entries []task.Entry) error {
 	return nil
 }
 
+// Leading reports whether this process leads for certain: nobody else can have
+// begun to. It asks a clock, not the server.
+func (l *Log) Leading() bool { return time.Now().Before(l.lead.deadline()) }
+
+// MaxEntry is the largest body of an entry in bytes.
+func (l *Log) MaxEntry() int64 { return l.lead.s.raw.nc.MaxPayload() - headerRoom }
+
 // encode checks everything before anything is sent.
 func (l *Log) encode(entries []task.Entry) ([]write, error) {
-	limit := l.lead.s.raw.nc.MaxPayload() - headerRoom
+	limit := l.MaxEntry()
 	writes := make([]write, len(entries))
 	for i, e := range entries {
 		subject, err := l.lead.s.names.entry(e.Key)

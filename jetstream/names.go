@@ -80,8 +80,11 @@ func (n names) lead() string { return n.base + ".lead" }
 // rpc is where the writer is asked.
 func (n names) rpc(verb string) string { return n.base + ".rpc." + verb }
 
-// events is where the events of a task are told.
-func (n names) events(id string) string { return n.base + ".evt." + id }
+// writer is where a new writer says that it is there.
+func (n names) writer() string { return n.base + ".evt.writer" }
+
+// signal is where a process hears about the attempts it runs.
+func (n names) signal(node, boot string) string { return n.base + ".sig." + node + "." + boot }
 
 // entry returns the subject of a key.
 func (n names) entry(key string) (string, error) {

@@ -1,0 +1,108 @@
+package jetstream
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/apbus/apbus/task"
+)
+
+// Claim implements [task.WorkSource]. When ctx ends while the writer has just
+// granted something, that is given back; for this Claim may outlast its context by
+// half a second.
+func (c *TaskClient) Claim(ctx context.Context, req task.ClaimRequest) (task.ClaimAnswer, error) {
+	answer, err := poll(ctx, c, verbClaim, req.WaitMS, func(waitMS int64) any {
+		r := req
+		r.WaitMS = waitMS
+		return r
+	}, func(a task.ClaimAnswer) bool { return len(a.Grants) > 0 })
+	if err != nil || ctx.Err() == nil {
+		return answer, err
+	}
+	if refs := refsOf(answer.Grants); len(refs) > 0 {
+		c.background(func(ctx context.Context) {
+			if err := c.Release(ctx, task.ReleaseRequest{Node: req.Node, Refs: refs}); err != nil {
+				c.log.Warn("tasks that were granted too late come back when their lease is over",
+					"tasks", len(refs), "cause", err)
+			}
+		})
+	}
+	return task.ClaimAnswer{}, fmt.Errorf("claim: %w", context.Cause(ctx))
+}
+
+func refsOf(grants []task.Grant) []task.LeaseRef {
+	refs := make([]task.LeaseRef, len(grants))
+	for i, g := range grants {
+		refs[i] = g.LeaseRef
+	}
+	return refs
+}
+
+// lateGrace is how long the answer to a claim is waited for after its context has
+// ended.
+const lateGrace = 500 * time.Millisecond
+
+// outliving returns a context that lasts a moment longer than ctx, and tells the
+// writer when ctx ends.
+func (c *TaskClient) outliving(ctx context.Context, call string) (context.Context, func()) {
+	late, stop := context.WithCancelCause(context.WithoutCancel(ctx))
+	var end *time.Timer
+	set := make(chan struct{})
+	unhook := context.AfterFunc(ctx, func() {
+		defer close(set)
+		c.leave(call)
+		end = time.AfterFunc(lateGrace, func() { stop(context.Cause(ctx)) })
+	})
+	return late, func() {
+		if !unhook() {
+			<-set
+			end.Stop()
+		}
+		stop(nil)
+	}
+}
+
+// Start implements [task.WorkSource].
+func (c *TaskClient) Start(ctx context.Context, req task.StartRequest) (task.LeaseAnswer, error) {
+	return ask[task.LeaseAnswer](ctx, c, verbStart, again, req)
+}
+
+// Renew implements [task.WorkSource].
+func (c *TaskClient) Renew(ctx context.Context, req task.RenewRequest) (task.LeaseAnswer, error) {
+	return ask[task.LeaseAnswer](ctx, c, verbRenew, again, req)
+}
+
+// Progress implements [task.WorkSource].
+func (c *TaskClient) Progress(ctx context.Context, rep task.ProgressReport) error {
+	_, err := ask[nothing](ctx, c, verbProgress, again, rep)
+	return err
+}
+
+// Checkpoint implements [task.WorkSource].
+func (c *TaskClient) Checkpoint(ctx context.Context, rep task.CheckpointReport) error {
+	_, err := ask[nothing](ctx, c, verbCheckpoint, again, rep)
+	return err
+}
+
+// Finish implements [task.WorkSource]. An output over 512 KiB is put into the object
+// store first.
+func (c *TaskClient) Finish(ctx context.Context, rep task.FinishReport) (task.FinishAnswer, error) {
+	if len(rep.Result) > maxInLog && rep.ResultRef == nil {
+		// The name belongs to the attempt, so that a stale report overwrites nothing.
+		name := rep.TaskID + "." + strconv.Itoa(rep.Attempt) + "." + strconv.FormatInt(rep.Epoch, 10)
+		ref, err := c.wire.blobs.put(ctx, c.wire.blobs.results, name, rep.Result)
+		if err != nil {
+			return task.FinishAnswer{}, err
+		}
+		rep.Result, rep.ResultRef = nil, &task.ResultRef{Store: ObjectStore, Name: ref.Name, Size: ref.Size, SHA256: ref.SHA256}
+	}
+	return ask[task.FinishAnswer](ctx, c, verbFinish, again, rep)
+}
+
+// Release implements [task.WorkSource].
+func (c *TaskClient) Release(ctx context.Context, req task.ReleaseRequest) error {
+	_, err := ask[nothing](ctx, c, verbRelease, again, req)
+	return err
+}
