@@ -43,6 +43,8 @@ type callRequest struct {
 	size   int64
 	// timeout is the budget, zero for none.
 	timeout time.Duration
+	// approval is the token of an approval that was granted, "" for none.
+	approval string
 	// node is the only one that may have the call, "" for any.
 	node string
 	// trace asks for the pipeline trace.

@@ -5,11 +5,13 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"maps"
 	"time"
 
 	"github.com/apbus/apbus/bus"
 	"github.com/apbus/apbus/cancel"
 	"github.com/apbus/apbus/contextwire"
+	"github.com/apbus/apbus/executor/approval"
 	"github.com/apbus/apbus/internal/settings"
 	"github.com/apbus/apbus/module"
 )
@@ -136,6 +138,10 @@ func (b *busBackend) request(r *callRequest) (*contextwire.Request, error) {
 		if inputs, err = contextwire.DecodeMap(contextwire.JSON, raw, limits); err != nil {
 			return nil, err
 		}
+	}
+	if r.approval != "" {
+		inputs = maps.Clone(inputs)
+		inputs[approval.TokenKey] = r.approval
 	}
 	return &contextwire.Request{
 		CallID: contextwire.NewCallID(), ModuleID: r.id, Inputs: inputs,

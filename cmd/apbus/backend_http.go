@@ -218,6 +218,9 @@ func (b *httpBackend) request(r *callRequest, verb string) (ask, error) {
 	if r.trace {
 		a.header.Set("Apbus-Trace", "1")
 	}
+	if r.approval != "" {
+		a.header.Set("Apbus-Approval", r.approval)
+	}
 	return a, nil
 }
 

@@ -26,6 +26,7 @@ type cli struct {
 	Check      checkCmd      `cmd:"" help:"Check a call without making it, and show what it would change."`
 	Cancel     cancelCmd     `cmd:"" help:"Stop calls, wherever they run."`
 	Bench      benchCmd      `cmd:"" help:"Make load and measure it."`
+	Approvals  approvalsCmd  `cmd:"" help:"Look at calls that wait for a person, and decide."`
 	Version    versionCmd    `cmd:"" help:"Print the version."`
 	Completion completionCmd `cmd:"" help:"Print a completion script for a shell."`
 	Complete   completeCmd   `cmd:"" hidden:"" passthrough:"" help:"Print the completions of a command line."`

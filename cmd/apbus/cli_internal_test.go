@@ -303,7 +303,7 @@ func TestRedirectsAreNotFollowed(t *testing.T) {
 }
 
 // everyCommand is what completes to from nothing.
-const everyCommand = "bench\n" +
+const everyCommand = "approvals\nbench\n" +
 	"call\n" +
 	"cancel\n" +
 	"check\n" +

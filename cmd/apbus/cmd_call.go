@@ -69,9 +69,10 @@ func (f *inputFlags) request(s *session, b backend) (r *callRequest, closeInput 
 // callCmd calls a module.
 type callCmd struct {
 	inputFlags
-	Stream bool `local:"" help:"Print the output in parts, as they come."`
-	Trace  bool `local:"" help:"Print what the call went through, with times."`
-	Detach bool `local:"" help:"Print the call's ID and leave; the router stays its caller."`
+	Approval string `local:"" placeholder:"TOKEN" help:"Token of an approval: the approval ID that the same call was answered with before."`
+	Stream   bool   `local:"" help:"Print the output in parts, as they come."`
+	Trace    bool   `local:"" help:"Print what the call went through, with times."`
+	Detach   bool   `local:"" help:"Print the call's ID and leave; the router stays its caller."`
 }
 
 // Help shows calls that work with the built-in examples.
@@ -98,6 +99,7 @@ func (c *callCmd) Run(s *session) error {
 		if err != nil {
 			return err
 		}
+		r.approval = c.Approval
 		if c.Detach {
 			return c.detach(s, b, r)
 		}
@@ -107,10 +109,28 @@ func (c *callCmd) Run(s *session) error {
 		result, err := b.Call(s.ctx, r)
 		view.bar.clear()
 		if err != nil {
-			return view.failed(result, err)
+			return c.pending(view.failed(result, err))
 		}
 		return view.finished(result, c.Trace)
 	})
+}
+
+// pending adds to an error that says that the call waits for a person how to go
+// on. Inputs are not repeated: they may be secret.
+func (c *callCmd) pending(err error) error {
+	coded := module.AsError(err)
+	if coded == nil || coded.Code != module.CodeApprovalPending {
+		return err
+	}
+	id := text(coded.Details["approval_id"])
+	if id == "" || coded.Details["module_id"] != c.ID {
+		return err // a call further down waits; its caller must go on
+	}
+	return &advisedError{err: err, advice: []string{
+		"a reviewer decides with: apbus approvals show " + id,
+		"                         apbus approvals approve " + id + " --reason TEXT",
+		"then go on with the same call and --approval: apbus call " + c.ID + " … --approval " + id,
+	}}
 }
 
 func (c *callCmd) detach(s *session, b backend, r *callRequest) error {

@@ -96,24 +96,16 @@ func behaviour(m map[string]any) string {
 }
 
 func showModule(p *printer, m map[string]any) error {
-	for _, l := range [][2]string{
+	err := p.facts([][2]string{
 		{text(m["module_id"]), text(m["version"])},
 		{"", text(m["description"])},
 		{"", text(m["documentation"])},
 		{"behaviour", behaviour(m)},
 		{"nodes", hostsOf(m)},
 		{"tags", strings.Join(texts(m["tags"]), ", ")},
-	} {
-		label, value := printable(l[0]), printable(l[1])
-		switch {
-		case value == "":
-			continue
-		case label != "":
-			value = p.bold(label) + "  " + value
-		}
-		if err := p.line("%s", value); err != nil {
-			return err
-		}
+	})
+	if err != nil {
+		return err
 	}
 	for _, part := range []string{"input", "output"} {
 		doc, _ := m[part+"_schema"].(map[string]any)

@@ -63,6 +63,23 @@ func (p *printer) table(header []string, rows [][]string) error {
 	return err
 }
 
+// facts writes what is known, a label and a value a line.
+func (p *printer) facts(list [][2]string) error {
+	for _, l := range list {
+		label, value := printable(l[0]), printable(l[1])
+		switch {
+		case value == "":
+			continue
+		case label != "":
+			value = p.bold(label) + "  " + value
+		}
+		if err := p.line("%s", value); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // clean keeps a cell on its line and free of control codes: descriptions and
 // IDs come from other processes.
 func clean(cells []string) []string {

@@ -57,6 +57,12 @@ func report(stdout, stderr io.Writer, asJSON bool, err error) {
 		for _, line := range detailLines(coded) {
 			fmt.Fprintln(stderr, "  "+printable(line))
 		}
+		var advised *advisedError
+		if errors.As(err, &advised) {
+			for _, line := range advised.advice {
+				fmt.Fprintln(stderr, printable(line))
+			}
+		}
 	}
 	if asJSON {
 		doc := map[string]any{"message": err.Error()}
@@ -80,6 +86,15 @@ type tracedError struct {
 }
 
 func (e *tracedError) Unwrap() error { return e.error }
+
+// advisedError is an error with what a person may do about it.
+type advisedError struct {
+	err    error
+	advice []string
+}
+
+func (e *advisedError) Error() string { return e.err.Error() }
+func (e *advisedError) Unwrap() error { return e.err }
 
 // toldError is a failure that the command's own output has shown.
 type toldError struct{ text string }
