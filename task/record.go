@@ -20,6 +20,8 @@ type Record struct {
 	BlockedBy string `json:"blocked_by,omitempty"`
 
 	SubmittedAt Stamp `json:"submitted_at"`
+	// RestartedAt is when somebody had it run once more; its total time counts from here.
+	RestartedAt Stamp `json:"restarted_at,omitzero"`
 	// StartedAt is the start of the first attempt.
 	StartedAt   Stamp `json:"started_at"`
 	CompletedAt Stamp `json:"completed_at"`
@@ -68,6 +70,9 @@ type Record struct {
 	Rerun bool `json:"rerun,omitempty"`
 	// LastOwner is the node of the last attempt that ended.
 	LastOwner string `json:"last_owner,omitempty"`
+	// LastEpoch is the epoch of the last attempt that ended by its worker's report, by
+	// which a repeated report is known.
+	LastEpoch int64 `json:"last_epoch,omitempty"`
 	// Deliveries counts attempts that ended because their node was lost.
 	Deliveries      int            `json:"deliveries"`
 	CancelRequested *CancelRequest `json:"cancel_requested,omitempty"`

@@ -1,0 +1,165 @@
+package task
+
+// place is status and detail in one byte.
+type place uint8
+
+const (
+	inAside place = iota // a record that cannot be read or is too new
+	inQueued
+	inScheduled
+	inBackingOff
+	inAwaiting
+	inClaimed
+	inRunning
+	inCompleted
+	inFailed
+	inDead
+	inCancelled
+	places
+)
+
+func placeOf(r *Record) place {
+	switch r.Status {
+	case Running:
+		return inRunning
+	case Completed:
+		return inCompleted
+	case Cancelled:
+		return inCancelled
+	case Failed:
+		if r.Detail == Dead {
+			return inDead
+		}
+		return inFailed
+	}
+	switch r.Detail {
+	case Scheduled:
+		return inScheduled
+	case BackingOff:
+		return inBackingOff
+	case AwaitingApproval:
+		return inAwaiting
+	case Claimed:
+		return inClaimed
+	}
+	return inQueued
+}
+
+func (p place) active() bool   { return p >= inQueued && p <= inRunning }
+func (p place) terminal() bool { return p >= inCompleted }
+func (p place) owned() bool    { return p == inClaimed || p == inRunning }
+
+func (p place) status() Status {
+	switch {
+	case p == inRunning:
+		return Running
+	case p == inCompleted:
+		return Completed
+	case p == inFailed || p == inDead:
+		return Failed
+	case p == inCancelled:
+		return Cancelled
+	}
+	return Pending
+}
+
+// item is what the index knows of every task, small because there may be a million.
+type item struct {
+	id     taskID
+	order  int64
+	number int64 // of the last transition
+	q      *queue
+
+	// rec is the record while it is kept in memory: always while it is owned, shown
+	// to a commit or set aside.
+	rec   *Record
+	until Stamp // end of the lease, which renewals move without touching the record
+	wake  Stamp // when the timers look at it, 0 for never
+	timer int32 // place in the heap plus one, 0 for none
+
+	place    place
+	priority uint8
+	gone     bool
+	keyed    bool // holds or waits for a share of its concurrency key
+	ticket   uint32
+
+	// dirty is the last batch that has it, and where.
+	dirty   uint64
+	dirtyAt int32
+	extra   *itemExtra
+}
+
+// itemExtra is what few items have.
+type itemExtra struct {
+	idem     idemKey
+	digest   [32]byte
+	hasIdem  bool
+	keyName  string    // concurrency key
+	key      *keyState // while it holds or waits for a share
+	child    bool      // to be cancelled with the task that submitted it
+	approval string
+	watchers []chan struct{}
+	progress *Progress
+	saved    Stamp // when progress was last given to the log
+	unborn   bool  // owned, and the log does not know
+}
+
+func (it *item) more() *itemExtra {
+	if it.extra == nil {
+		it.extra = &itemExtra{}
+	}
+	return it.extra
+}
+
+// unwritten reports whether memory knows more than the log was given.
+func (it *item) unwritten() bool { return it.extra != nil && it.extra.unborn }
+
+// notify wakes everybody who waits for news of it.
+func (it *item) notify() {
+	if it.extra == nil {
+		return
+	}
+	for _, ch := range it.extra.watchers {
+		close(ch)
+	}
+	it.extra.watchers = nil
+}
+
+// ordered is a list of items in the order of submission. Items that are gone are
+// dropped when they are half of it.
+type ordered struct {
+	items []*item
+	gone  int
+}
+
+// add appends it, which is younger than all others.
+func (o *ordered) add(it *item) { o.items = append(o.items, it) }
+
+// dropped says that one of the items is gone now.
+func (o *ordered) dropped() {
+	if o.gone++; o.gone < 64 || o.gone*2 < len(o.items) {
+		return
+	}
+	kept := o.items[:0]
+	for _, it := range o.items {
+		if !it.gone {
+			kept = append(kept, it)
+		}
+	}
+	clear(o.items[len(kept):])
+	o.items, o.gone = kept, 0
+}
+
+// after returns the index of the first item with a larger order.
+func (o *ordered) after(order int64) int {
+	lo, hi := 0, len(o.items)
+	for lo < hi {
+		mid := int(uint(lo+hi) >> 1)
+		if o.items[mid].order > order {
+			hi = mid
+		} else {
+			lo = mid + 1
+		}
+	}
+	return lo
+}

@@ -1,0 +1,279 @@
+package task
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/apbus/apbus/contextwire"
+	"github.com/apbus/apbus/module"
+)
+
+const (
+	maxSlots   = 10_000
+	maxModules = 10_000
+	maxName    = 256
+)
+
+// poller is one claim that waits.
+type poller struct {
+	wake chan struct{}
+	gone bool
+	told bool
+}
+
+// Claim waits for work; see [WorkSource]. What it grants is durable as far as
+// having been submitted; that it was granted is known to memory only.
+func (w *Writer) Claim(ctx context.Context, req ClaimRequest) (ClaimAnswer, error) {
+	none := ClaimAnswer{Grants: []Grant{}}
+	if err := checkClaim(req); err != nil {
+		return none, err
+	}
+	var over <-chan time.Time
+	for {
+		rerun := make(map[string]bool, len(req.Modules))
+		for _, id := range req.Modules {
+			rerun[id] = w.shapes.of(id).rerun
+		}
+		if err := w.enter(ctx); err != nil {
+			return none, err
+		}
+		queues := w.asks(req)
+		granted, missing := w.pick(req, queues, rerun)
+		if len(granted) > 0 {
+			return w.hand(ctx, req, granted)
+		}
+		if len(missing) > 0 {
+			w.mu.Unlock()
+			if err := w.fetchAll(ctx, missing); err != nil {
+				return none, err
+			}
+			continue
+		}
+		if req.WaitMS <= 0 {
+			w.mu.Unlock()
+			return none, w.still()
+		}
+		p := &poller{wake: make(chan struct{}, 1)}
+		for _, q := range queues {
+			q.waits(p)
+		}
+		w.mu.Unlock()
+		if over == nil {
+			timer := time.NewTimer(waitOf(req.WaitMS))
+			defer timer.Stop()
+			over = timer.C
+		}
+		select {
+		case <-p.wake:
+		case <-w.stopped:
+		case <-over:
+			w.leave(p, queues)
+			return none, w.still()
+		case <-ctx.Done():
+			w.leave(p, queues)
+			return none, unanswered(ctx)
+		}
+		w.leave(p, nil)
+	}
+}
+
+func checkClaim(req ClaimRequest) error {
+	switch {
+	case req.Node == "" || len(req.Node) > maxName || len(req.Boot) > maxName:
+		return bad("node", "must be named")
+	case req.Slots < 1 || req.Slots > maxSlots:
+		return bad("slots", fmt.Sprintf("must be between 1 and %d", maxSlots))
+	case len(req.Modules) > maxModules:
+		return bad("modules", fmt.Sprintf("must be at most %d", maxModules))
+	}
+	for _, id := range req.Modules {
+		if err := module.ValidateID(id); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// asks returns the queues of a claim and notes that the node hosts them. w is
+// locked.
+func (w *Writer) asks(req ClaimRequest) []*queue {
+	now := At(time.Now())
+	queues := make([]*queue, 0, len(req.Modules))
+	for _, id := range req.Modules {
+		q := w.queueOf(id)
+		q.asked[req.Node] = now
+		queues = append(queues, q)
+	}
+	return queues
+}
+
+// waits adds a poller to those of q.
+func (q *queue) waits(p *poller) {
+	if len(q.pollers) >= 16 {
+		kept := q.pollers[:0]
+		for _, o := range q.pollers {
+			if !o.gone && !o.told {
+				kept = append(kept, o)
+			}
+		}
+		clear(q.pollers[len(kept):])
+		q.pollers = kept
+	}
+	q.pollers = append(q.pollers, p)
+}
+
+// offer wakes a poller when q has something to grant. w is locked.
+func (w *Writer) offer(q *queue) {
+	if !q.open() {
+		return
+	}
+	for len(q.pollers) > 0 {
+		p := q.pollers[0]
+		q.pollers[0] = nil
+		q.pollers = q.pollers[1:]
+		if p.gone || p.told {
+			continue
+		}
+		p.told = true
+		p.wake <- struct{}{}
+		return
+	}
+	q.pollers = nil
+}
+
+// leave takes a poller out. One that was woken and goes away hands the turn on.
+func (w *Writer) leave(p *poller, queues []*queue) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	p.gone = true
+	if p.told {
+		for _, q := range queues {
+			w.offer(q)
+		}
+	}
+}
+
+// pick grants up to as many tasks as the claim has slots, in turn over all its
+// queues and priorities. missing are records to be read before anything can be
+// granted. w is locked.
+func (w *Writer) pick(req ClaimRequest, queues []*queue, rerun map[string]bool) (granted, missing []*item) {
+	for len(granted) < req.Slots {
+		var best *queue
+		var lane int
+		var least float64
+		for _, q := range queues {
+			if !q.open() {
+				continue
+			}
+			if p, pass := q.lanes.first(); p >= 0 && (best == nil || pass < least || pass == least && p > lane) {
+				best, lane, least = q, p, pass
+			}
+		}
+		if best == nil {
+			break
+		}
+		it := best.lanes.peek(lane)
+		if it.rec == nil {
+			if len(granted) == 0 {
+				missing = best.upcoming(lane, min(req.Slots, 64))
+			}
+			break
+		}
+		w.turn = max(w.turn, least)
+		best.lanes.charge(it)
+		w.grant(it, req, rerun[best.id])
+		granted = append(granted, it)
+	}
+	if len(granted) > 0 {
+		for _, q := range queues { // others may have what this one left
+			w.offer(q)
+		}
+	}
+	return granted, missing
+}
+
+// upcoming returns the next items of a lane whose records are not in memory.
+func (q *queue) upcoming(priority, n int) []*item {
+	var items []*item
+	lane := &q.lanes.lane[priority]
+	for _, e := range lane.entries[lane.head:] {
+		if e.it != nil && e.it.ticket == e.ticket && e.it.rec == nil {
+			if items = append(items, e.it); len(items) == n {
+				break
+			}
+		}
+	}
+	return items
+}
+
+// grant gives the attempt of a queued item to a node, in memory. w is locked.
+func (w *Writer) grant(it *item, req ClaimRequest, rerun bool) {
+	m := w.moment()
+	next := it.rec.next()
+	w.rules.grant(next, m, owner{node: req.Node, boot: req.Boot, call: contextwire.NewCallID(), rerun: rerun})
+	it.until = next.Lease.Until
+	if rerun {
+		w.rules.start(next, m)
+	}
+	it.more().unborn = true
+	w.apply(it, next)
+	w.stats.Granted++
+	if rerun && w.opts.WriteBehind >= 0 {
+		at := m.now.Add(w.opts.WriteBehind)
+		w.behind = append(w.behind, behindEntry{it, next.Lease.Epoch, at})
+		if len(w.behind) == 1 {
+			poke(w.rearm)
+		}
+	} else if rerun {
+		it.extra.unborn = false
+		w.write(w.room(1), it)
+	}
+}
+
+// hand makes the answer of a claim once all that was granted is durable. w is
+// locked.
+func (w *Writer) hand(ctx context.Context, req ClaimRequest, granted []*item) (ClaimAnswer, error) {
+	answer := ClaimAnswer{Grants: make([]Grant, 0, len(granted))}
+	var last *batch
+	refs := make([]LeaseRef, 0, len(granted))
+	for _, it := range granted {
+		r := it.rec
+		g := Grant{
+			LeaseRef: LeaseRef{TaskID: r.TaskID, Attempt: r.Attempt, Epoch: r.Lease.Epoch},
+			ModuleID: r.ModuleID, Call: r.Lease.Call, Context: r.Context, Inputs: r.Inputs,
+			Confirm: !r.Rerun, LeaseMS: w.opts.Lease.Milliseconds(), AttemptMS: r.Timeouts.AttemptMS,
+			IdempotencyKey: r.IdempotencyKey, Checkpoint: r.Checkpoint, Priority: r.Priority,
+		}
+		if r.Approved {
+			g.ApprovalToken = r.ApprovalID
+		}
+		refs = append(refs, g.LeaseRef)
+		answer.Grants = append(answer.Grants, g)
+		if b := w.settled(it.dirty); b != nil && (last == nil || b.n > last.n) {
+			last = b
+		}
+	}
+	w.unlockAndKick()
+	err := w.durable(ctx, last)
+	if err == nil {
+		err = w.still()
+	}
+	if err != nil {
+		w.takeBack(refs)
+		return ClaimAnswer{Grants: []Grant{}}, err
+	}
+	return answer, nil
+}
+
+// takeBack undoes grants that nobody was told of.
+func (w *Writer) takeBack(refs []LeaseRef) {
+	w.mu.Lock()
+	defer w.unlockAndKick()
+	if !w.serving {
+		return
+	}
+	for _, ref := range refs {
+		w.release(ref, "not delivered")
+	}
+}

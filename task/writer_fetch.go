@@ -1,0 +1,148 @@
+package task
+
+import (
+	"context"
+	"sync"
+
+	"github.com/apbus/apbus/module"
+)
+
+// fetch reads the record of it from the log when memory does not have it, and
+// returns it; keep puts it into memory. w is not locked. A record that is gone
+// meanwhile is TASK_EXPIRED.
+func (w *Writer) fetch(ctx context.Context, it *item, keep bool) (*Record, error) {
+	for range 100 {
+		w.mu.Lock()
+		rec, number, gone := it.rec, it.number, it.gone
+		w.mu.Unlock()
+		switch {
+		case gone:
+			return nil, expired(it.id)
+		case rec != nil:
+			return rec, nil
+		}
+		r, err := w.read(ctx, it, number, keep)
+		if err != nil {
+			return nil, err
+		}
+		if r != nil {
+			return r, nil
+		}
+	}
+	return nil, module.Errorf(module.CodeTaskStoreUnavailable, "the task log keeps answering with another record")
+}
+
+// read gets the record of it from the log. It is nil when the item has changed, so
+// that the caller looks again.
+func (w *Writer) read(ctx context.Context, it *item, number int64, keep bool) (*Record, error) {
+	e, found, err := w.log.Get(ctx, KeyTask+it.id.String())
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil, unanswered(ctx)
+		}
+		return nil, module.Errorf(module.CodeTaskStoreUnavailable, "the task log cannot be read: %w", err)
+	}
+	var r *Record
+	if found {
+		if r, err = decodeRecord(e.Body); err != nil {
+			return nil, module.Errorf(module.CodeTaskUnreadable, "the task record cannot be read").WithCause(err)
+		}
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.stats.LogReads++
+	switch {
+	case it.gone || it.rec != nil || it.number != number:
+		return nil, nil
+	case r == nil && it.place.terminal(): // its time in the log is over
+		w.drop(it)
+		return nil, expired(it.id)
+	case r == nil:
+		w.slog.Error("an unfinished task is missing from the log", "task_id", it.id.String())
+		return nil, module.Errorf(module.CodeTaskUnreadable, "the task record is missing from the log")
+	case r.Number != number:
+		return nil, nil
+	}
+	if keep {
+		w.swap(it, r)
+	}
+	return r, nil
+}
+
+// fetchAll brings several into memory; the first error is returned.
+func (w *Writer) fetchAll(ctx context.Context, items []*item) error {
+	_, errs := w.fetchEach(ctx, items, true)
+	for _, err := range errs {
+		if err != nil && module.AsError(err).Code != module.CodeTaskExpired {
+			return err
+		}
+	}
+	return nil
+}
+
+// fetchEach reads several at once.
+func (w *Writer) fetchEach(ctx context.Context, items []*item, keep bool) ([]*Record, []error) {
+	recs, errs := make([]*Record, len(items)), make([]error, len(items))
+	var owned sync.WaitGroup
+	const readers = 8
+	for n := range min(readers, len(items)) {
+		owned.Go(func() {
+			for i := n; i < len(items); i += readers {
+				recs[i], errs[i] = w.fetch(ctx, items[i], keep)
+			}
+		})
+	}
+	owned.Wait()
+	return recs, errs
+}
+
+// hold locks w with the record of it in memory, unless err says why not. what is
+// locked is unlocked by the caller.
+func (w *Writer) hold(ctx context.Context, it *item) error {
+	for range 100 {
+		if it.rec != nil || it.gone {
+			return nil
+		}
+		number := it.number
+		w.mu.Unlock()
+		_, err := w.read(ctx, it, number, true)
+		w.mu.Lock()
+		if err != nil {
+			return err
+		}
+		if !w.serving {
+			return w.noWriter()
+		}
+	}
+	if it.rec == nil && !it.gone {
+		return module.Errorf(module.CodeTaskStoreUnavailable, "the task log keeps answering with another record")
+	}
+	return nil
+}
+
+// find returns the item of an ID. w is locked.
+func (w *Writer) find(id string) (*item, error) {
+	t, ok := parseTaskID(id)
+	if ok {
+		if it := w.items[t]; it != nil {
+			return it, nil
+		}
+		return nil, w.missing(t)
+	}
+	var odd taskID
+	copy(odd[:], id)
+	if it := w.items[odd]; it != nil && it.place == inAside && it.rec.TaskID == id {
+		return it, nil
+	}
+	return nil, notFound(id)
+}
+
+// usable is find without records that were set aside. w is locked.
+func (w *Writer) usable(id string) (*item, error) {
+	it, err := w.find(id)
+	if err == nil && it.place == inAside {
+		return nil, module.Errorf(module.CodeTaskUnreadable, "the task record is set aside: %s", it.rec.BlockedBy).
+			WithDetail("task_id", id)
+	}
+	return it, err
+}

@@ -1,0 +1,329 @@
+package task
+
+import (
+	"context"
+	"encoding/json"
+	"math"
+	"time"
+
+	"github.com/apbus/apbus/contextwire"
+	"github.com/apbus/apbus/module"
+)
+
+// maxRefs is how many attempts one report may speak of.
+const maxRefs = 10_000
+
+// owned returns the item of an attempt that ref owns (rule 3). w is locked.
+func (w *Writer) owned(ref LeaseRef) (*item, error) {
+	id, ok := parseTaskID(ref.TaskID)
+	if !ok {
+		return nil, notFound(ref.TaskID)
+	}
+	it := w.items[id]
+	if it == nil || it.rec == nil || !it.rec.owns(ref) {
+		w.stats.Stale++
+		return nil, leaseLost(ref)
+	}
+	return it, nil
+}
+
+// adopt lets a node keep an attempt that a former writer granted and did not write:
+// the task is queued as far as the log knows, and nobody else was given this
+// attempt, because that would have been written (durable design, takeover). w is
+// locked.
+func (w *Writer) adopt(ref LeaseRef, node string) bool {
+	id, ok := parseTaskID(ref.TaskID)
+	if !ok {
+		return false
+	}
+	it := w.items[id]
+	if it == nil || it.place != inQueued || it.rec == nil ||
+		ref.Attempt != it.rec.Attempt+1 || ref.Epoch <= it.rec.Number || ref.Epoch > w.number ||
+		it.dirty > 0 || node == "" || !w.shapes.recall(it.q.id).rerun {
+		return false
+	}
+	m := w.moment()
+	next := it.rec.next()
+	w.rules.grant(next, m, owner{node: node, rerun: true})
+	next.Lease.Epoch = ref.Epoch
+	it.until = next.Lease.Until
+	w.rules.start(next, m)
+	w.change(w.room(1), it, next)
+	return true
+}
+
+// Start makes attempts durable before their modules run; see [WorkSource].
+func (w *Writer) Start(ctx context.Context, req StartRequest) (LeaseAnswer, error) {
+	return w.leases(ctx, req.Refs, func(ref LeaseRef) (*batch, LeaseVerdict) {
+		it, err := w.owned(ref)
+		if err != nil {
+			return nil, LeaseVerdict{Lost: true}
+		}
+		m := w.moment()
+		if !it.rec.Rerun && it.place == inClaimed {
+			next := it.rec.next()
+			w.rules.start(next, m)
+			w.change(w.room(1), it, next)
+		}
+		return w.settled(it.dirty), w.extend(it, m.now)
+	})
+}
+
+// Renew keeps the ownership of attempts; see [WorkSource].
+func (w *Writer) Renew(ctx context.Context, req RenewRequest) (LeaseAnswer, error) {
+	for _, ref := range req.Refs {
+		w.remember(ref)
+	}
+	return w.leases(ctx, req.Refs, func(ref LeaseRef) (*batch, LeaseVerdict) {
+		it, err := w.owned(ref)
+		if err != nil && w.adopt(ref, req.Node) {
+			it, err = w.owned(ref)
+		}
+		if err != nil {
+			return nil, LeaseVerdict{Lost: true}
+		}
+		return nil, w.extend(it, At(time.Now()))
+	})
+}
+
+// remember has the description of a module at hand when an attempt may have to be
+// adopted.
+func (w *Writer) remember(ref LeaseRef) {
+	id, ok := parseTaskID(ref.TaskID)
+	if !ok {
+		return
+	}
+	w.mu.Lock()
+	moduleID := ""
+	if it := w.items[id]; it != nil && it.place == inQueued {
+		moduleID = it.q.id
+	}
+	w.mu.Unlock()
+	if moduleID != "" {
+		w.shapes.of(moduleID)
+	}
+}
+
+// extend renews a lease, in memory. w is locked.
+func (w *Writer) extend(it *item, now Stamp) LeaseVerdict {
+	it.until = max(it.until, now.Add(w.opts.Lease))
+	return LeaseVerdict{LeaseMS: w.opts.Lease.Milliseconds(), Cancel: it.rec.CancelRequested}
+}
+
+// leases asks for a verdict on each ref and waits for what they depend on.
+func (w *Writer) leases(ctx context.Context, refs []LeaseRef, judge func(LeaseRef) (*batch, LeaseVerdict)) (LeaseAnswer, error) {
+	if len(refs) > maxRefs {
+		return LeaseAnswer{}, bad("refs", "are too many")
+	}
+	if err := w.enter(ctx); err != nil {
+		return LeaseAnswer{}, err
+	}
+	answer := LeaseAnswer{Verdicts: make([]LeaseVerdict, len(refs))}
+	var last *batch
+	for i, ref := range refs {
+		b, v := judge(ref)
+		answer.Verdicts[i] = v
+		if b != nil && (last == nil || b.n > last.n) {
+			last = b
+		}
+	}
+	w.unlockAndKick()
+	if err := w.durable(ctx, last); err != nil {
+		return LeaseAnswer{}, err
+	}
+	return answer, w.still()
+}
+
+// Progress tells how far an attempt is; see [WorkSource]. It is kept in memory and
+// given to the log from time to time.
+func (w *Writer) Progress(ctx context.Context, rep ProgressReport) error {
+	if math.IsNaN(rep.Done-rep.Total) || math.IsInf(rep.Done-rep.Total, 0) {
+		return bad("progress", "must be finite")
+	}
+	if err := w.enter(ctx); err != nil {
+		return err
+	}
+	it, err := w.owned(rep.LeaseRef)
+	if err != nil {
+		w.mu.Unlock()
+		return err
+	}
+	if it.place != inRunning {
+		w.mu.Unlock()
+		return module.Errorf(module.CodeTaskStateConflict, "the attempt has not started")
+	}
+	m := w.moment()
+	x := it.more()
+	x.progress = &Progress{Done: rep.Done, Total: rep.Total, Note: clipText(rep.Note, 1024), At: m.now, Number: m.number}
+	if m.now.Sub(max(x.saved, it.rec.StartedAt)) >= progressEvery {
+		x.saved, x.unborn = m.now, false
+		next := it.rec.next()
+		next.Progress = x.progress
+		w.swap(it, next)
+		w.write(w.room(1), it)
+	}
+	it.notify()
+	w.unlockAndKick()
+	return nil
+}
+
+// Checkpoint stores what the next attempt will be given; see [WorkSource].
+func (w *Writer) Checkpoint(ctx context.Context, rep CheckpointReport) error {
+	if len(rep.Checkpoint) > w.opts.MaxCheckpoint {
+		return contextwire.TooLarge(int64(len(rep.Checkpoint)), int64(w.opts.MaxCheckpoint))
+	}
+	if !json.Valid(rep.Checkpoint) {
+		return bad("checkpoint", "must be JSON")
+	}
+	if err := w.enter(ctx); err != nil {
+		return err
+	}
+	it, err := w.owned(rep.LeaseRef)
+	if err != nil {
+		w.mu.Unlock()
+		return err
+	}
+	next := it.rec.next()
+	next.Checkpoint = rep.Checkpoint
+	w.swap(it, next)
+	it.more().unborn = false
+	b := w.room(1)
+	w.write(b, it)
+	w.unlockAndKick()
+	return w.durable(ctx, b)
+}
+
+// Finish ends an attempt; see [WorkSource].
+func (w *Writer) Finish(ctx context.Context, rep FinishReport) (FinishAnswer, error) {
+	if err := w.checkFinish(&rep); err != nil {
+		return FinishAnswer{}, err
+	}
+	w.remember(rep.LeaseRef)
+	if err := w.enter(ctx); err != nil {
+		return FinishAnswer{}, err
+	}
+	it, err := w.owned(rep.LeaseRef)
+	if err != nil && w.adopt(rep.LeaseRef, rep.Node) {
+		it, err = w.owned(rep.LeaseRef)
+	}
+	if err != nil {
+		return w.finished(ctx, rep.LeaseRef, err)
+	}
+	next := it.rec.next()
+	b := w.room(2)
+	if rep.Outcome == OutcomeCompleted && len(rep.Result) > w.opts.InlineResult {
+		rep.ResultRef = &ResultRef{Store: InLog, Size: int64(len(rep.Result))}
+		m := w.moment()
+		b.put(Entry{Key: KeyResult + next.TaskID, Body: rep.Result, TTL: ttl(m.now.Add(w.opts.Retention.Completed), m.now)})
+		rep.Result = nil
+	}
+	retries := next.RetryCount
+	w.rules.finish(next, w.moment(), rep)
+	w.stats.Retried += uint64(next.RetryCount - retries)
+	w.change(b, it, next)
+	answer := FinishAnswer{Status: next.Status, Detail: next.Detail}
+	w.unlockAndKick()
+	return answer, w.durable(ctx, b)
+}
+
+// checkFinish judges a report by itself. An output that cannot be kept ends the task
+// (rule 10).
+func (w *Writer) checkFinish(rep *FinishReport) error {
+	switch rep.Outcome {
+	case OutcomeCompleted:
+		if rep.ResultRef != nil && rep.ResultRef.Store != InLog {
+			rep.Result = nil
+			return nil
+		}
+		rep.ResultRef = nil
+		switch {
+		case len(rep.Result) > w.opts.MaxResult:
+			*rep = invalidResult(*rep, "is too large").withSize(int64(len(rep.Result)), int64(w.opts.MaxResult))
+		case !isObject(rep.Result):
+			*rep = invalidResult(*rep, "is no JSON object")
+		}
+	case OutcomeFailed, OutcomeAborted, OutcomeReleased:
+		rep.Result, rep.ResultRef = nil, nil
+	default:
+		return bad("outcome", "is not known")
+	}
+	return nil
+}
+
+// invalidResult turns a completed attempt into one that failed for good.
+func invalidResult(rep FinishReport, what string) FinishReport {
+	rep.Outcome = OutcomeFailed
+	rep.Result, rep.ResultRef = nil, nil
+	rep.Error = Fail(module.Errorf(module.CodeTaskResultInvalid, "the output %s", what))
+	return rep
+}
+
+func (rep FinishReport) withSize(size, limit int64) FinishReport {
+	rep.Error = &Failure{rep.Error.WithDetails(map[string]any{"size": size, "limit": limit})}
+	return rep
+}
+
+func isObject(raw json.RawMessage) bool {
+	_, err := contextwire.DecodeMap(contextwire.JSON, raw, contextwire.Limits{})
+	return err == nil
+}
+
+// finished answers a report of an attempt that is not the present one: the same as
+// before when it is a repetition, TASK_LEASE_LOST otherwise. w is locked.
+func (w *Writer) finished(ctx context.Context, ref LeaseRef, stale error) (FinishAnswer, error) {
+	id, ok := parseTaskID(ref.TaskID)
+	it := w.items[id]
+	if !ok || it == nil || it.place == inAside {
+		w.mu.Unlock()
+		return FinishAnswer{}, stale
+	}
+	v := w.look(it)
+	w.mu.Unlock()
+	r, err := w.raw(ctx, v)
+	if err != nil {
+		return FinishAnswer{}, err
+	}
+	if r.LastEpoch != ref.Epoch || ref.Epoch == 0 {
+		return FinishAnswer{}, stale
+	}
+	return FinishAnswer{Status: r.Status, Detail: r.Detail}, w.still()
+}
+
+// Release gives back attempts that have not started; see [WorkSource].
+func (w *Writer) Release(ctx context.Context, req ReleaseRequest) error {
+	if len(req.Refs) > maxRefs {
+		return bad("refs", "are too many")
+	}
+	if err := w.enter(ctx); err != nil {
+		return err
+	}
+	for _, ref := range req.Refs {
+		w.release(ref, "released")
+	}
+	w.unlockAndKick()
+	return w.still()
+}
+
+// release takes an attempt back that its owner did not start. w is locked.
+func (w *Writer) release(ref LeaseRef, cause string) {
+	it, err := w.owned(ref)
+	if err != nil || it.place == inRunning && !it.rec.Rerun {
+		return
+	}
+	next := it.rec.next()
+	if next.Status == Running {
+		next.Status = Pending
+	}
+	w.rules.release(next, w.moment(), cause)
+	w.change(w.room(1), it, next)
+}
+
+func clipText(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	for n > 0 && s[n]&0xc0 == 0x80 {
+		n--
+	}
+	return s[:n]
+}
