@@ -26,6 +26,11 @@ type Options struct {
 	// Governance and Approvals are GENERAL_NOT_IMPLEMENTED when nil.
 	Governance Governance
 	Approvals  Approvals
+	// Stats is GENERAL_NOT_IMPLEMENTED when nil.
+	Stats Stats
+	// Metrics serves GET /metrics to those who may call; nil is 404. It names
+	// modules, which is nothing for strangers.
+	Metrics http.Handler
 	// Auth admits callers; nil is [Loopback].
 	Auth Authenticator
 	// Limits bound what is accepted; zero fields mean the defaults.
@@ -121,6 +126,8 @@ type Gateway struct {
 
 	governance Governance
 	approvals  Approvals
+	stats      Stats
+	metrics    http.Handler
 
 	origin   *http.CrossOriginProtection
 	table    []*route
@@ -166,6 +173,9 @@ func New(o Options) (*Gateway, error) {
 	if o.Approvals == nil {
 		o.Approvals = noApprovals{}
 	}
+	if o.Stats == nil {
+		o.Stats = StatsFunc(nil)
+	}
 	if o.Name == "" {
 		o.Name = "router"
 	}
@@ -175,6 +185,7 @@ func New(o Options) (*Gateway, error) {
 	g := &Gateway{
 		invoker: o.Invoker, streamer: o.Streamer, catalog: o.Catalog, fleet: o.Fleet, calls: o.Calls, readiness: o.Readiness, governance: o.Governance,
 		approvals: o.Approvals, auth: o.Auth, limits: limits, decode: contextwire.Limits{MaxBody: int(limits.MaxBody)},
+		stats: o.Stats, metrics: o.Metrics,
 		name: o.Name, log: o.Logger,
 		origin:   http.NewCrossOriginProtection(),
 		requests: map[class]*gate{work: newGate(limits.MaxRequests), control: newGate(limits.MaxRequests)},

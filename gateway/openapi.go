@@ -107,6 +107,9 @@ func contentOf(schema string) map[string]any {
 	if schema == eventsSchema {
 		return map[string]any{"text/event-stream": map[string]any{"schema": ref(schema)}}
 	}
+	if schema == metricsSchema {
+		return map[string]any{"text/plain": map[string]any{"schema": ref(schema)}}
+	}
 	return jsonContent(schema)
 }
 

@@ -14,6 +14,7 @@ func componentSchemas() map[string]any {
 		moment  = map[string]any{"type": "string", "format": "date-time"}
 		state   = map[string]any{"type": "string", "enum": []any{StateRunning, StateCancelling, StateFinished}}
 	)
+	counts := map[string]any{"type": "object", "additionalProperties": integer, "description": "Counts by error code."}
 	call := map[string]any{
 		"call": text, "attempt": integer, "root": nullable("string"), "parent": nullable("string"), "module_id": text,
 		"node": nullable("string"), "boot": nullable("string"), "caller_id": nullable("string"),
@@ -77,7 +78,22 @@ func componentSchemas() map[string]any {
 			"seen_at": nullable("string"), "stale": boolean,
 			"modules": listOf(record([]string{"id"}, map[string]any{"id": text, "version": text, "hash": text})),
 		}),
-		"NodeList": record([]string{"nodes"}, map[string]any{"nodes": listOf(ref("Node"))}),
+		"StatsList": record([]string{"at", "nodes"}, map[string]any{"at": moment, "nodes": listOf(ref("NodeStats"))}),
+		"NodeStats": record([]string{"node", "boot", "modules"}, map[string]any{
+			"node": text, "boot": text, "ns": text, "version": text, "protocol": integer, "draining": boolean,
+			"capacity": integer, "in_flight": integer, "waiting": integer, "debt": integer, "calls": integer,
+			"tombstones": integer, "tombstones_evicted": integer, "refused": counts, "cancels_obeyed": integer,
+			"credit_stalls": integer, "credit_stalled_ms": integer,
+			"modules": listOf(record([]string{"module_id", "calls", "errors", "latency_us"}, map[string]any{
+				"module_id": text, "in_flight": integer, "waiting": integer, "calls": integer, "errors": counts,
+				"latency_us": map[string]any{
+					"type": "array", "description": "Pairs: up to how many microseconds, and how many calls took that long, less than the pair before left out.",
+					"items": map[string]any{"type": "array", "items": integer, "minItems": 2, "maxItems": 2},
+				},
+			})),
+		}),
+		metricsSchema: map[string]any{"type": "string", "description": "The text format of Prometheus."},
+		"NodeList":    record([]string{"nodes"}, map[string]any{"nodes": listOf(ref("Node"))}),
 		"GovernanceList": record([]string{"nodes"}, map[string]any{
 			"nodes": listOf(record([]string{"node", "boot", "governance"}, map[string]any{
 				"node": text, "boot": text,

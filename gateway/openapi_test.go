@@ -133,6 +133,7 @@ func TestAnswersFitTheDocument(t *testing.T) {
 	states := governance(nil, gateway.NodeGovernance{Node: "n1", Boot: "b1", State: governed(nil)}, gateway.NodeGovernance{Node: "n2"})
 	g := newGateway(t, withModules, knowing(rootCall, nestedCall), states, func(o *gateway.Options) {
 		o.Fleet = gateway.FleetFuncs{NodesFunc: someNodes}
+		o.Stats = gateway.StatsFunc(someStats)
 		o.Invoker = failing(module.Errorf(module.CodeACLDenied, "no").WithDetail("rule", int64(1)))
 	})
 	tests := []struct{ method, path, schema string }{
@@ -145,6 +146,7 @@ func TestAnswersFitTheDocument(t *testing.T) {
 		{"GET", "/v1/calls", "CallList"},
 		{"GET", "/v1/calls/" + nestedCall.Call, "Call"},
 		{"GET", "/v1/nodes", "NodeList"},
+		{"GET", "/v1/stats", "StatsList"},
 		{"GET", "/healthz", "Status"},
 		{"GET", "/readyz", "Status"},
 	}

@@ -48,6 +48,9 @@ type outcome struct {
 // eventsSchema is the schema of answers that are event streams.
 const eventsSchema = "Events"
 
+// metricsSchema is the schema of metrics, which are text.
+const metricsSchema = "Metrics"
+
 // newMux puts the table before Go's router. Each route is wrapped by the same
 // list, which runs from its first line to its last.
 func (g *Gateway) newMux(table []*route) (mux *http.ServeMux, err error) {

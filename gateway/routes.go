@@ -110,6 +110,16 @@ func (g *Gateway) routes() []*route {
 			handle:  g.showGovernance,
 		},
 		{
+			method: http.MethodGet, pattern: "/v1/stats", operation: "showStats",
+			summary: "What each node does and has done, module by module", scope: ScopeCall, class: control,
+			answers: []outcome{{200, "StatsList", "The nodes that answered, sorted by ID. Counts only grow while boot stays the same."}},
+			handle:  g.showStats,
+		},
+		{
+			method: http.MethodGet, pattern: "/metrics", operation: "showMetrics", summary: "Metrics of the router for Prometheus", scope: ScopeCall, class: probe,
+			answers: []outcome{{200, metricsSchema, "In the text format of Prometheus."}, {404, "ErrorBody", "They are not served here."}}, handle: g.showMetrics,
+		},
+		{
 			method: http.MethodGet, pattern: "/healthz", operation: "healthz", summary: "The process lives", class: probe,
 			answers: []outcome{{200, "Status", "It does."}}, handle: g.healthz,
 		},

@@ -35,6 +35,10 @@ type config struct {
 	GlobalTimeout  time.Duration `default:"60s" help:"Limit of a whole tree of calls that begins on this node, whatever its modules declare; 0 is none."`
 	GracePeriod    time.Duration `default:"5s" help:"How long a module may clean up after its time is over."`
 	DrainGrace     time.Duration `default:"10s" help:"How long accepted calls may run on when the node stops."`
+	MetricsListen  string        `placeholder:"HOST:PORT" help:"Serve Prometheus metrics at /metrics of this address; port 0 picks a free one."`
+	TraceSteps     bool          `help:"With tracing, which the OTEL_* variables turn on, also make a span of every step of a call."`
+	LogCalls       bool          `help:"Log the end of every call, without its values."`
+	Events         string        `placeholder:"FILE" help:"YAML list of who gets this node's events: stdout, file, webhook, a2a, filter."`
 	Insecure       bool          `help:"Connect beyond this machine although messages are not authenticated."`
 }
 
@@ -110,6 +114,9 @@ func (c *config) check() error {
 		}
 	}
 	if err := c.checkApprovals(); err != nil {
+		return err
+	}
+	if err := c.checkWatch(); err != nil {
 		return err
 	}
 	for _, server := range c.NATS {

@@ -36,7 +36,12 @@ func run(ctx context.Context, spec settings.Spec) error {
 	if len(mods) == 0 && !cfg.wantsSystem() {
 		log.Warn("the node hosts no modules; --examples gives it some")
 	}
-	emit := logEvents(log) //nolint:contextcheck // an event belongs to no call
+	watch, err := openWatch(ctx, cfg, spec, log)
+	if err != nil {
+		return err
+	}
+	defer watch.close(ctx)
+	emit := watch.emit() //nolint:contextcheck // an event belongs to no call
 	reg := registry.New(registry.Options{Logger: log, Events: emit})
 	for _, m := range mods {
 		if err := reg.RegisterDeclared(ctx, m, registry.Declaration{}); err != nil {
@@ -56,7 +61,9 @@ func run(ctx context.Context, spec settings.Spec) error {
 		return interrupted(ctx, fmt.Errorf("connect to %s: %w", strings.Join(withoutSecrets(cfg.NATS), ", "), err))
 	}
 	defer conns.Close()
-	client, err := bus.NewClient(conns, bus.ClientOptions{Namespace: cfg.NS, Name: cfg.ID, Logger: log}) //nolint:contextcheck // a client lives until it is closed
+	client, err := bus.NewClient(conns, bus.ClientOptions{
+		Namespace: cfg.NS, Name: cfg.ID, Logger: log, TracerProvider: watch.tracing.Provider(),
+	}) //nolint:contextcheck // a client lives until it is closed
 	if err != nil {
 		return fmt.Errorf("start the client: %w", err)
 	}
@@ -65,6 +72,11 @@ func run(ctx context.Context, spec settings.Spec) error {
 	if err != nil {
 		return fmt.Errorf("watch the calls: %w", err)
 	}
+	eyes, err := watch.options(cfg)
+	if err != nil {
+		return fmt.Errorf("watch the calls: %w", err)
+	}
+	watching = append(watching, eyes...)
 	approvals, err := openApprovals(ctx, cfg, conns, log)
 	if err != nil {
 		return interrupted(ctx, err)
@@ -81,9 +93,14 @@ func run(ctx context.Context, spec settings.Spec) error {
 		ID: cfg.ID, Namespace: cfg.NS, Version: spec.Version, MaxInFlight: cfg.MaxInFlight,
 		Governance: func() map[string]any { return x.GovernanceState().Map() },
 		DrainGrace: max(cfg.DrainGrace, time.Millisecond), CallGrace: func() time.Duration { return *x.Config().GracePeriod }, Logger: log,
+		TracerProvider: watch.tracing.Provider(),
 	})
 	if err != nil {
 		return fmt.Errorf("start node %s: %w", cfg.ID, err)
+	}
+
+	if err := watch.bus(conns, client, node); err != nil {
+		return errors.Join(err, node.Close())
 	}
 
 	var wg sync.WaitGroup
@@ -91,8 +108,8 @@ func run(ctx context.Context, spec settings.Spec) error {
 	if rules != nil {
 		wg.Go(func() { watchRules(life, rules, cfg.ACL, rulesSeen, log) })
 	}
-	fmt.Fprintf(out(spec.Stdout), "apbus-node: id=%s boot=%s nats=%s modules=%d\n",
-		node.ID(), node.Boot(), strings.Join(withoutSecrets(cfg.NATS), ","), reg.Len())
+	fmt.Fprintf(out(spec.Stdout), "apbus-node: id=%s boot=%s nats=%s modules=%d%s\n",
+		node.ID(), node.Boot(), strings.Join(withoutSecrets(cfg.NATS), ","), reg.Len(), watch.where())
 
 	select {
 	case <-ctx.Done():

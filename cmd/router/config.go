@@ -27,6 +27,8 @@ type config struct {
 	MaxRequests int      `default:"1024" placeholder:"N" help:"Calls and checks served at once."`
 	MaxDetached int      `default:"1024" placeholder:"N" help:"Detached calls running at once."`
 
+	MetricsListen string `placeholder:"HOST:PORT" help:"Serve Prometheus metrics at /metrics of this address, to everybody who reaches it, instead of the HTTP API's, to those who may call."`
+
 	Heartbeat   time.Duration `default:"15s" help:"How long an event stream may be silent before a comment keeps it alive."`
 	StreamStall time.Duration `default:"2m" help:"How long the reader of an event stream may take nothing before its call is cancelled."`
 }
@@ -47,6 +49,11 @@ func (c *config) check() error {
 	}
 	if err := c.checkAddress("listen", c.Listen); err != nil {
 		return err
+	}
+	if c.MetricsListen != "" {
+		if err := c.checkAddress("metrics-listen", c.MetricsListen); err != nil {
+			return err
+		}
 	}
 	if len(c.NATS) == 0 {
 		if c.Creds != "" {

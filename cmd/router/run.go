@@ -65,13 +65,22 @@ func serve(ctx context.Context, spec settings.Spec) error {
 	if err := bus.CheckStreams(ctx, conns, cfg.NS); err != nil {
 		return fmt.Errorf("check the streams: %w", err)
 	}
+	eyes, err := openWatch(ctx, cfg, spec, log)
+	if err != nil {
+		return err
+	}
+	defer eyes.close(ctx)
 	client, err := bus.NewClient(conns, bus.ClientOptions{ //nolint:contextcheck // a client lives until it is closed
-		Namespace: cfg.NS, Name: "router", Logger: log, Limits: contextwire.Limits{MaxBody: int(cfg.MaxBody)},
+		TracerProvider: eyes.tracing.Provider(),
+		Namespace:      cfg.NS, Name: "router", Logger: log, Limits: contextwire.Limits{MaxBody: int(cfg.MaxBody)},
 	})
 	if err != nil {
 		return fmt.Errorf("start the client: %w", err)
 	}
 	defer client.Close()
+	if err := eyes.metrics.WatchBus(conns, client, nil); err != nil {
+		return err
+	}
 
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -90,6 +99,7 @@ func serve(ctx context.Context, spec settings.Spec) error {
 	g, err := gateway.New(gateway.Options{ //nolint:contextcheck // a request brings its own
 		Invoker: client, Streamer: client, Catalog: catalog{client}, Fleet: fleetOf(client), Calls: callsOf(client),
 		Readiness: gateway.ReadyFunc(client.Ready), Governance: governance, Approvals: approvals, Auth: auth, Name: "router", Version: spec.Version, Logger: log,
+		Stats: client, Metrics: eyes.handler(),
 		Limits: gateway.Limits{
 			MaxBody: cfg.MaxBody, MaxHeader: cfg.MaxHeader, MaxRequests: cfg.MaxRequests, MaxDetached: cfg.MaxDetached,
 			Heartbeat: cfg.Heartbeat, StreamStall: cfg.StreamStall,
@@ -103,10 +113,11 @@ func serve(ctx context.Context, spec settings.Spec) error {
 	}
 	wg.Go(func() { warnUnprotected(life, governance, log) })
 	srv := g.Server()
+	srv.Handler = eyes.traced(g)
 	failed := make(chan error, 1)
 	wg.Go(func() { failed <- srv.Serve(listener) })
 
-	fmt.Fprintf(out(spec.Stdout), "apbus-router: http=http://%s nats=%s\n", listener.Addr(), where)
+	fmt.Fprintf(out(spec.Stdout), "apbus-router: http=http://%s nats=%s%s\n", listener.Addr(), where, eyes.where())
 	select {
 	case <-ctx.Done():
 		log.Info("stopping", "cause", context.Cause(ctx), "grace", drainGrace)

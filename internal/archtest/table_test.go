@@ -137,9 +137,16 @@ var table = map[string]row{
 	}},
 	"internal/archtest": {level: 0, owns: "these rules"},
 
-	"cmd/router": {level: 4, owns: "the router program", internal: everything, third: wiring},
-	"cmd/node":   {level: 4, owns: "the node program", internal: everything, third: wiring},
-	"cmd/apbus":  {level: 4, owns: "the command line", internal: everything, third: wiring},
+	"cmd/router": {level: 4, owns: "the router program", internal: everything, third: map[string]string{
+		modKong: wiring[modKong], modNATS: wiring[modNATS],
+		modOTelTrace: "the span of an HTTP request",
+		modOTel:      "its attributes, and the W3C headers it comes with",
+	}},
+	"cmd/node": {level: 4, owns: "the node program", internal: everything, third: map[string]string{
+		modKong: wiring[modKong], modNATS: wiring[modNATS],
+		modYAML: "the list of who gets events",
+	}},
+	"cmd/apbus": {level: 4, owns: "the command line", internal: everything, third: wiring},
 	"conformance": {level: 4, owns: "the published cases of the protocol, run against the public API", internal: everything, third: map[string]string{
 		modOTelTrace: "the spans a case expects",
 		modOTel:      "their attributes",
