@@ -63,6 +63,7 @@ type TaskClient struct {
 var (
 	_ task.Service    = (*TaskClient)(nil)
 	_ task.WorkSource = (*TaskClient)(nil)
+	_ LeadingWriter   = (*task.Writer)(nil)
 )
 
 const (

@@ -65,7 +65,7 @@ type reign struct {
 }
 
 // lead waits until store leads and keeps the lead until the test leaves.
-func lead(t *testing.T, store *durable.Store) *reign {
+func lead(t testing.TB, store *durable.Store) *reign {
 	t.Helper()
 	ctx, stop := context.WithCancelCause(t.Context())
 	began := make(chan *reign, 1)
@@ -94,8 +94,10 @@ func lead(t *testing.T, store *durable.Store) *reign {
 		})
 		return r
 	case err := <-done:
+		stop(nil)
 		t.Fatalf("Elect: %v", err)
 	case <-time.After(time.Minute):
+		stop(nil)
 		t.Fatal("no lead within a minute")
 	}
 	return nil
@@ -167,4 +169,10 @@ func same(t *testing.T, what string, got, want map[string]string) {
 func pass(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
+}
+
+// contextFor is the test's context with a limit.
+func contextFor(t *testing.T, d time.Duration) (context.Context, context.CancelFunc) {
+	t.Helper()
+	return context.WithTimeoutCause(t.Context(), d, errors.New("the test waited too long"))
 }
