@@ -27,12 +27,14 @@ func (f EvidenceSinkFunc) Record(e *contextwire.Evidence) { f(e) }
 func EvidenceObserver(sink EvidenceSink) Observer {
 	return ObserverFunc(func(c Completion) {
 		e := EvidenceOf(c)
-		sink.Record(e)
-		if c.DeniedByRules() {
-			d := *e
-			d.Type, d.Inputs = contextwire.EvidenceACL, nil
-			sink.Record(&d)
+		if !c.DeniedByRules() {
+			sink.Record(e)
+			return
 		}
+		d := *e // before the sink has e
+		d.Type, d.Inputs = contextwire.EvidenceACL, nil
+		sink.Record(e)
+		sink.Record(&d)
 	})
 }
 

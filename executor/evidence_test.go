@@ -55,7 +55,7 @@ func TestEvidenceOfEveryEnd(t *testing.T) {
 		{name: "gone", m: typed(echo), inputs: good, gone: true, want: []string{"call cancelled EXECUTION_CANCELLED unexecuted"}},
 		{name: "timeout", m: sleeper("m", time.Hour, true, new(sec)), want: []string{"call timeout MODULE_TIMEOUT"}},
 		{name: "pending", m: &mod{desc: module.Descriptor{ID: "m", Annotations: module.Annotations{RequiresApproval: true}}},
-			opts: []executor.Option{executor.WithApproval(approval.NewMemory(approval.MemoryOptions{}))},
+			opts: []executor.Option{executor.WithApproval(approval.NewMemory(approval.Options{}))},
 			want: []string{"call pending APPROVAL_PENDING unexecuted"}},
 	}
 	for _, tt := range tests {

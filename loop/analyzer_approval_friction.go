@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/apbus/apbus/contextwire"
+	"github.com/apbus/apbus/module"
 )
 
 // approvalFriction finds approvals that are always given, or that nobody gives in
@@ -15,7 +16,7 @@ func (approvalFriction) Manifest() Manifest {
 	return Manifest{
 		ID: "exec.approval_friction/1", Title: "Approval friction", Cadence: "slow", DefaultOn: true,
 		Description: "A module whose requests are nearly always approved, or often run out.",
-		Types:       []Type{TypeApproval},
+		Types:       []Type{TypeApproval, TypeCall},
 		Params: []Param{
 			intParam("min_decisions", 10, 1, 10_000, "how many decisions at least"),
 			ratioParam("min_approved", 0.95, "which share is approved"),
@@ -54,7 +55,9 @@ type frictionPass struct {
 func (p *frictionPass) Since() time.Time { return p.w.since() }
 
 func (p *frictionPass) Add(r *Record) {
-	if !p.w.holds(r) {
+	// A request that runs out is known by the call that came back for it.
+	ranOut := r.Type == TypeCall && r.Evidence.Code == module.CodeApprovalTimeout && r.Evidence.Origin == ""
+	if !p.w.holds(r) || (r.Type == TypeCall && !ranOut) {
 		return
 	}
 	c := p.modules.at([]byte(r.Evidence.ModuleID))

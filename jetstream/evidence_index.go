@@ -1,0 +1,110 @@
+package jetstream
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/hex"
+	"iter"
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/apbus/apbus/contextwire"
+	"github.com/apbus/apbus/loop"
+)
+
+// maxIndexed is how many records the index holds; beyond it begins anew with the
+// newest.
+const maxIndexed = 4 << 20
+
+// evidenceIndex finds records by hash. It is filled when it is first asked, and from
+// then on reads only what has come since.
+type evidenceIndex struct {
+	mu   sync.Mutex
+	at   map[uint64]uint64 // the first 8 bytes of the hash, to the sequence
+	next uint64            // the first sequence it has not seen
+}
+
+func indexKey(hash string) (uint64, bool) {
+	var b [32]byte
+	if n, err := hex.Decode(b[:], []byte(hash)); len(hash) != 64 || err != nil || n != len(b) {
+		return 0, false
+	}
+	return binary.BigEndian.Uint64(b[:8]), true
+}
+
+// ByHash implements [loop.Reader]. The first call reads the whole stream.
+func (s *EvidenceStore) ByHash(ctx context.Context, hashes []string) (map[string]*loop.Record, error) {
+	found := make(map[string]*loop.Record, len(hashes))
+	wanted := false
+	for _, h := range hashes {
+		if _, ok := indexKey(h); ok {
+			wanted = true
+		}
+	}
+	if !wanted {
+		return found, nil
+	}
+	places, err := s.places(ctx, hashes)
+	if err != nil {
+		return nil, err
+	}
+	for group := range groups(slices.Sorted(maps.Keys(places))) {
+		for seq, body := range s.bodies(ctx, evidenceRange{from: group[0], upTo: group[len(group)-1]}) {
+			if body.err != nil {
+				return nil, body.err
+			}
+			if places[seq] == "" {
+				continue
+			}
+			if e, hash, ok := s.decode(seq, body.data); ok && hash == places[seq] {
+				found[hash] = loop.EvidenceRecord(seq, hash, e)
+			}
+		}
+	}
+	return found, nil
+}
+
+// groups joins sequences that are worth one request.
+func groups(seqs []uint64) iter.Seq[[]uint64] {
+	return func(yield func([]uint64) bool) {
+		for from := 0; from < len(seqs); {
+			to := from + 1
+			for to < len(seqs) && seqs[to]-seqs[to-1] <= 32 {
+				to++
+			}
+			if !yield(seqs[from:to]) {
+				return
+			}
+			from = to
+		}
+	}
+}
+
+// places brings the index up to date and looks up hashes.
+func (s *EvidenceStore) places(ctx context.Context, hashes []string) (map[uint64]string, error) {
+	x := &s.index
+	x.mu.Lock() // reading under it is what makes others wait for the same reading
+	defer x.mu.Unlock()
+	for seq, body := range s.bodies(ctx, evidenceRange{from: max(x.next, 1)}) {
+		if body.err != nil {
+			return nil, body.err
+		}
+		if len(x.at) >= maxIndexed {
+			x.at = map[uint64]uint64{}
+		}
+		if key, ok := indexKey(contextwire.EvidenceHash(body.data)); ok {
+			x.at[key] = seq
+		}
+		x.next = seq + 1
+	}
+	places := map[uint64]string{}
+	for _, h := range hashes {
+		if key, ok := indexKey(h); ok {
+			if seq, known := x.at[key]; known {
+				places[seq] = h
+			}
+		}
+	}
+	return places, nil
+}
