@@ -174,6 +174,7 @@ func TestEvidenceNeverBlocks(t *testing.T) {
 			t.Errorf("stats %+v", got)
 		}
 		time.Sleep(2 * time.Minute) // patience ends
+		synctest.Wait()
 		if got := p.Stats(); got.Dropped != 1000 {
 			t.Errorf("after two minutes %+v", got)
 		}
@@ -201,6 +202,7 @@ func TestEvidenceQuery(t *testing.T) {
 		}
 		closePublisher(t, p)
 		time.Sleep(2 * time.Hour)
+		synctest.Wait()
 		p = s.Publisher(durable.PublisherOptions{})
 		p.Record(piece("a.one", 3))
 		closePublisher(t, p)
