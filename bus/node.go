@@ -52,8 +52,12 @@ type NodeOptions struct {
 	Version string
 	// MaxInFlight is how many calls run at once; 256 when zero.
 	MaxInFlight int
-	// MaxPerModule limits the calls of one module; MaxInFlight when zero.
+	// MaxPerModule limits the calls of one module. When zero, a module may have all
+	// slots but a fifth, and all of them where it is the only one.
 	MaxPerModule int
+	// MaxPerIdentity limits the calls of one identity; those without one count as
+	// one. None when zero.
+	MaxPerIdentity int
 	// QueueSize is how many admitted calls may wait for a slot; twice
 	// MaxInFlight when zero, none when negative.
 	QueueSize int
@@ -79,9 +83,7 @@ func (o NodeOptions) withDefaults() NodeOptions {
 	if o.MaxInFlight <= 0 {
 		o.MaxInFlight = 256
 	}
-	if o.MaxPerModule <= 0 || o.MaxPerModule > o.MaxInFlight {
-		o.MaxPerModule = o.MaxInFlight
-	}
+	o.MaxPerModule, o.MaxPerIdentity = max(o.MaxPerModule, 0), max(o.MaxPerIdentity, 0)
 	switch {
 	case o.QueueSize == 0:
 		o.QueueSize = 2 * o.MaxInFlight
@@ -167,11 +169,14 @@ func NewNode(conns *Conns, host Host, o NodeOptions) (*Node, error) {
 		conns: conns, host: host, opts: o, boot: newBoot(), subjects: s, log: log, calm: newCalmLog(log),
 		tracer:  tracerOf(o.TracerProvider),
 		table:   cancel.NewTable(cancel.TableOptions{}),
-		gate:    newGate(o.MaxInFlight, o.MaxPerModule, o.QueueSize, host.Debt),
 		replay:  newReplay(),
 		running: map[cancel.Key]*running{},
 		drained: make(chan struct{}),
 	}
+	n.gate = newGate(gateLimits{
+		max: o.MaxInFlight, perModule: o.MaxPerModule, perIdentity: o.MaxPerIdentity, queueSize: o.QueueSize,
+		debt: host.Debt, several: func() bool { return n.subs.hosted.Load() > 1 },
+	})
 	n.streams, _ = host.(StreamHandler)
 	n.life, n.stop = context.WithCancelCause(context.Background())
 	n.workers = newWorkers(n.life.Done(), &n.wg)

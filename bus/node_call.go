@@ -17,16 +17,21 @@ import (
 
 // running is one call or check on this node, from its arrival to its end.
 type running struct {
-	node    *Node
-	kind    string
-	head    *contextwire.Head
-	body    []byte
-	held    int64 // bytes of body that count against the node's limit
-	key     cancel.Key
-	issuer  string // inbox prefix of the caller
-	arrived time.Time
-	turn    chan struct{} // made for a queued call, closed when it gets its slot
-	doubt   bool
+	node *Node
+	kind string
+	head *contextwire.Head
+	body []byte
+	// identity is who makes the call, once that is known; pushedOut what a call is
+	// told that left the queue for another module's. Both belong to the gate.
+	identity   string
+	identified bool
+	pushedOut  time.Duration
+	held       int64 // bytes of body that count against the node's limit
+	key        cancel.Key
+	issuer     string // inbox prefix of the caller
+	arrived    time.Time
+	turn       chan struct{} // made for a queued call, closed when it gets its slot
+	doubt      bool
 
 	ctx   context.Context
 	token *cancel.Token
@@ -211,16 +216,51 @@ func (n *Node) enter(r *running) {
 func (r *running) refuseEntangled() {
 	defer r.node.work.Done()
 	defer r.end()
-	e := module.Errorf(module.CodeBusOverloaded, "the call would wait for a slot that its own call chain holds").
-		WithRetryable(module.False)
+	e := entangledError()
 	if req, err := r.decode(); err == nil {
-		chain := []any{}
-		for _, id := range req.Context.ChainView() {
-			chain = append(chain, id)
-		}
-		e = e.WithDetail("call_chain", append(chain, r.head.ModuleID))
+		e = r.naming(e, req.Context)
 	}
 	r.reply.fail(e.NotExecuted())
+}
+
+// naming adds the chain of the call to an error.
+func (r *running) naming(e *module.Error, c *module.Context) *module.Error {
+	chain := []any{}
+	for _, id := range c.ChainView() {
+		chain = append(chain, id)
+	}
+	return e.WithDetail("call_chain", append(chain, r.head.ModuleID))
+}
+
+// claim takes a place among the calls of the caller's identity, and waits for
+// one. All calls without an identity count as one.
+func (r *running) claim(c *module.Context) *module.Error {
+	if r.node.opts.MaxPerIdentity == 0 {
+		return nil
+	}
+	who := ""
+	if id := c.Identity(); id != nil {
+		who = id.Type() + ":" + id.ID()
+	}
+	switch v, after := r.node.gate.claim(r, who); v {
+	case queued:
+		return r.awaitTurn()
+	case refused:
+		return overloadedError(after)
+	case entangled:
+		return r.naming(entangledError(), c).NotExecuted()
+	}
+	return nil
+}
+
+func entangledError() *module.Error {
+	return module.Errorf(module.CodeBusOverloaded, "the call would wait for a slot that its own call chain holds").
+		WithRetryable(module.False)
+}
+
+func overloadedError(after time.Duration) *module.Error {
+	return module.Errorf(module.CodeBusOverloaded, "the node has no free slot").
+		WithDetail("retry_after_ms", max(after.Milliseconds(), 1)).NotExecuted()
 }
 
 func (r *running) decode() (*contextwire.Request, error) {
@@ -287,6 +327,9 @@ func (r *running) awaitTurn() *module.Error {
 		}
 		select {
 		case <-r.turn:
+			if r.pushedOut > 0 {
+				return overloadedError(r.pushedOut)
+			}
 		case <-over:
 			r.node.gate.abandon(r)
 			return r.tooLate()
@@ -320,13 +363,16 @@ func (r *running) execute() (map[string]any, *module.Error) {
 	if err != nil {
 		return nil, r.unread(err)
 	}
+	req.CallID, req.Attempt, req.ModuleID = r.key.Call, r.key.Attempt, r.head.ModuleID
+	r.note(req.Context)
+	if e := r.claim(req.Context); e != nil {
+		return nil, e
+	}
 	if r.head.Budget > 0 {
 		if req.Budget = r.head.Budget - time.Since(r.arrived); req.Budget <= 0 {
 			return nil, r.tooLate()
 		}
 	}
-	req.CallID, req.Attempt, req.ModuleID = r.key.Call, r.key.Attempt, r.head.ModuleID
-	r.note(req.Context)
 	r.adoptTrace(req.Context)
 	if r.span != nil && r.span.SpanContext().IsValid() {
 		req.TraceParent = traceParentOf(r.span.SpanContext())

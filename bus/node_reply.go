@@ -157,8 +157,7 @@ func (p *replier) fail(e *module.Error) {
 }
 
 func (p *replier) overloaded(after time.Duration) {
-	p.fail(module.Errorf(module.CodeBusOverloaded, "the node has no free slot").
-		WithDetail("retry_after_ms", after.Milliseconds()).NotExecuted())
+	p.fail(overloadedError(after))
 }
 
 // send publishes a terminal message; nil is nothing to send.

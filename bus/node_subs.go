@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -16,6 +17,8 @@ import (
 // each module and version token, so that 503 means nobody hosts it.
 type moduleSubs struct {
 	node *Node
+
+	hosted atomic.Int64 // modules
 
 	mu     sync.Mutex
 	subs   map[string]*moduleSub
@@ -58,6 +61,7 @@ func (s *moduleSubs) follow() (left []Subscription, err error) {
 			delete(s.subs, id)
 		}
 	}
+	s.hosted.Store(int64(len(held)))
 	return left, errors.Join(errs...)
 }
 
