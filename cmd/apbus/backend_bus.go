@@ -18,8 +18,9 @@ import (
 
 // busBackend speaks to the bus itself. Calls have no identity.
 type busBackend struct {
-	conns  *bus.Conns
-	client *bus.Client
+	conns   *bus.Conns
+	client  *bus.Client
+	maxBody int
 }
 
 var _ backend = (*busBackend)(nil)
@@ -34,12 +35,14 @@ func newBusBackend(ctx context.Context, flags *cli, log *slog.Logger) (*busBacke
 	if err != nil {
 		return nil, err
 	}
-	client, err := bus.NewClient(conns, bus.ClientOptions{Namespace: flags.NS, Name: clientName, Logger: log}) //nolint:contextcheck // a client lives until it is closed
+	client, err := bus.NewClient(conns, bus.ClientOptions{
+		Namespace: flags.NS, Name: clientName, Logger: log, Limits: contextwire.Limits{MaxBody: flags.MaxBody},
+	}) //nolint:contextcheck // a client lives until it is closed
 	if err != nil {
 		conns.Close()
 		return nil, err
 	}
-	return &busBackend{conns: conns, client: client}, nil
+	return &busBackend{conns: conns, client: client, maxBody: flags.MaxBody}, nil
 }
 
 // Close waits until the notices of cancelled calls have left.
@@ -130,7 +133,10 @@ func (b *busBackend) Drain(ctx context.Context, node string, grace time.Duration
 func (b *busBackend) request(r *callRequest) (*contextwire.Request, error) {
 	inputs := r.inputs
 	if r.raw != nil {
-		limits := contextwire.DefaultLimits()
+		limits := contextwire.Limits{MaxBody: b.maxBody}
+		if r.size > int64(b.maxBody) { // a file is not read for nothing
+			return nil, contextwire.TooLarge(r.size, int64(b.maxBody))
+		}
 		raw, err := io.ReadAll(io.LimitReader(r.raw, int64(limits.MaxBody)+1))
 		if err != nil {
 			return nil, err

@@ -60,6 +60,10 @@ type ask struct {
 	size   int64 // of body, -1 when unknown
 }
 
+// askFirst is the size from which the router is asked whether it takes a body
+// before it is sent.
+const askFirst = 1 << 20
+
 // send returns the decoded answer, a map for every 2xx status, and the coded
 // error of every other.
 func (b *httpBackend) send(ctx context.Context, a ask) (map[string]any, http.Header, error) {
@@ -83,6 +87,9 @@ func (b *httpBackend) open(ctx context.Context, a ask, accept string) (*http.Res
 	}
 	if a.body != nil {
 		req.ContentLength = a.size
+		if a.size < 0 || a.size > askFirst {
+			req.Header.Set("Expect", "100-continue")
+		}
 		req.Header.Set("Content-Type", string(contextwire.JSON))
 	}
 	req.Header.Set("Accept", accept)

@@ -13,12 +13,13 @@ import (
 
 // cli is the grammar: the flags of every command and the commands.
 type cli struct {
-	Router string   `default:"http://127.0.0.1:8420" placeholder:"URL" help:"Router to speak to."`
-	Token  string   `secret:"" placeholder:"TOKEN" help:"Bearer token for the router."`
-	NATS   []string `name:"nats" placeholder:"URL" help:"Speak to the bus itself, without a router: modules, nodes, call, check, cancel."`
-	NS     string   `name:"ns" default:"default" placeholder:"NAME" help:"Namespace on the bus, with --nats."`
-	Creds  string   `placeholder:"FILE" help:"NATS credentials file, with --nats."`
-	JSON   bool     `name:"json" local:"" help:"Print one JSON document."`
+	Router  string   `default:"http://127.0.0.1:8420" placeholder:"URL" help:"Router to speak to."`
+	Token   string   `secret:"" placeholder:"TOKEN" help:"Bearer token for the router."`
+	NATS    []string `name:"nats" placeholder:"URL" help:"Speak to the bus itself, without a router: modules, nodes, call, check, cancel."`
+	NS      string   `name:"ns" default:"default" placeholder:"NAME" help:"Namespace on the bus, with --nats."`
+	Creds   string   `placeholder:"FILE" help:"NATS credentials file, with --nats."`
+	MaxBody int      `default:"67108864" placeholder:"BYTES" help:"Largest inputs and output of a call, with --nats."`
+	JSON    bool     `name:"json" local:"" help:"Print one JSON document."`
 
 	Modules    modulesCmd    `cmd:"" help:"List the modules, or show one."`
 	Nodes      nodesCmd      `cmd:"" help:"List the nodes, or drain one."`

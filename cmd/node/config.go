@@ -24,6 +24,9 @@ type config struct {
 	Examples       groupList     `placeholder:"GROUP,…" help:"Host the built-in example modules, all or those of the groups math, text, demo, near, far, orders, inventory, payments."`
 	EffectLog      string        `placeholder:"FILE" help:"File that demo.effect appends to."`
 	MaxInFlight    int           `default:"256" placeholder:"N" help:"How many calls run at once; twice as many may wait."`
+	MaxPerModule   int           `default:"0" placeholder:"N" help:"How many calls of one module run at once; 0 leaves other modules a fifth of --max-in-flight."`
+	MaxPerIdentity int           `default:"0" placeholder:"N" help:"How many calls of one identity run at once, those without one counting as one; 0 is no limit."`
+	MaxBody        int           `default:"67108864" placeholder:"BYTES" help:"Largest inputs and output of a call."`
 	ACL            string        `name:"acl" placeholder:"FILE" help:"Rule file saying who may call what; read again when it changes. Without one everybody may."`
 	SysModules     bool          `help:"Host the modules system.health.*, system.manifest.* and system.usage.*, by which this node tells of itself."`
 	SysControl     bool          `help:"Also host system.control.*, by which settings and modules of this node are changed, each time with an approval."`
@@ -98,6 +101,12 @@ func (c *config) check() error {
 	}
 	if c.MaxInFlight < 1 {
 		return settings.Usagef("--max-in-flight must be at least 1")
+	}
+	if c.MaxPerModule < 0 || c.MaxPerIdentity < 0 {
+		return settings.Usagef("--max-per-module and --max-per-identity must not be negative")
+	}
+	if c.MaxBody < 1 {
+		return settings.Usagef("--max-body must be at least 1")
 	}
 	if c.Overrides != "" && !c.SysControl {
 		return settings.Usagef("--overrides keeps what system.control.* changes: give --sys-control too")

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/apbus/apbus/bus"
+	"github.com/apbus/apbus/contextwire"
 	"github.com/apbus/apbus/examples"
 	"github.com/apbus/apbus/executor"
 	"github.com/apbus/apbus/executor/acl"
@@ -63,6 +64,7 @@ func run(ctx context.Context, spec settings.Spec) error {
 	defer conns.Close()
 	client, err := bus.NewClient(conns, bus.ClientOptions{
 		Namespace: cfg.NS, Name: cfg.ID, Logger: log, TracerProvider: watch.tracing.Provider(),
+		Limits: contextwire.Limits{MaxBody: cfg.MaxBody},
 	}) //nolint:contextcheck // a client lives until it is closed
 	if err != nil {
 		return fmt.Errorf("start the client: %w", err)
@@ -91,6 +93,7 @@ func run(ctx context.Context, spec settings.Spec) error {
 	warnUnprotected(x, log)
 	node, err := bus.NewNode(conns, x, bus.NodeOptions{ //nolint:contextcheck // a node lives until it is closed
 		ID: cfg.ID, Namespace: cfg.NS, Version: spec.Version, MaxInFlight: cfg.MaxInFlight,
+		MaxPerModule: cfg.MaxPerModule, MaxPerIdentity: cfg.MaxPerIdentity, Limits: contextwire.Limits{MaxBody: cfg.MaxBody},
 		Governance: func() map[string]any { return x.GovernanceState().Map() },
 		DrainGrace: max(cfg.DrainGrace, time.Millisecond), CallGrace: func() time.Duration { return *x.Config().GracePeriod }, Logger: log,
 		TracerProvider: watch.tracing.Provider(),

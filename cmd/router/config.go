@@ -22,7 +22,7 @@ type config struct {
 	Creds       string   `placeholder:"FILE" help:"NATS credentials file, for --nats."`
 	NS          string   `name:"ns" default:"default" placeholder:"NAME" help:"Namespace on the bus."`
 	Insecure    bool     `help:"Listen or connect beyond this machine although messages are not authenticated."`
-	MaxBody     int64    `default:"67108864" placeholder:"BYTES" help:"Largest request body."`
+	MaxBody     int64    `default:"67108864" placeholder:"BYTES" help:"Largest request body, and largest inputs and output of a call on the bus."`
 	MaxHeader   int      `default:"32768" placeholder:"BYTES" help:"Largest request line and headers together."`
 	MaxRequests int      `default:"1024" placeholder:"N" help:"Calls and checks served at once."`
 	MaxDetached int      `default:"1024" placeholder:"N" help:"Detached calls running at once."`

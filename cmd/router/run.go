@@ -73,6 +73,7 @@ func serve(ctx context.Context, spec settings.Spec) error {
 	client, err := bus.NewClient(conns, bus.ClientOptions{ //nolint:contextcheck // a client lives until it is closed
 		TracerProvider: eyes.tracing.Provider(),
 		Namespace:      cfg.NS, Name: "router", Logger: log, Limits: contextwire.Limits{MaxBody: int(cfg.MaxBody)},
+		Sweep: true,
 	})
 	if err != nil {
 		return fmt.Errorf("start the client: %w", err)
