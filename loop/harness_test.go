@@ -289,3 +289,10 @@ func quoted(s string) string {
 
 // onlyLLM switches the analyzers off, where only drafts of the model matter.
 func onlyLLM(o *loop.Options) { o.Analyzers = []loop.Analyzer{} }
+
+func wantCode(t *testing.T, err error, code module.Code) {
+	t.Helper()
+	if got := module.CodeOf(err); got != code {
+		t.Errorf("got %v, want %s", err, code)
+	}
+}
