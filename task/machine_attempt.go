@@ -19,6 +19,7 @@ func (ru rules) grant(r *Record, m moment, o owner) {
 	r.Detail = Claimed
 	r.Attempt++
 	r.Rerun = o.rerun
+	r.Progress = nil
 	r.Lease = &Lease{Node: o.node, Boot: o.boot, Epoch: m.number, Until: m.now.Add(ru.lease), Call: o.call}
 }
 
@@ -31,7 +32,6 @@ func (ru rules) start(r *Record, m moment) {
 	if r.StartedAt == 0 {
 		r.StartedAt = m.now
 	}
-	r.Progress = nil
 	r.mark(m, "node", r.Lease.Node, "started")
 }
 
@@ -46,6 +46,11 @@ func (ru rules) queue(r *Record, m moment, actor, node, cause string) {
 func (ru rules) release(r *Record, m moment, cause string) {
 	node := r.Lease.Node
 	r.Attempt--
+	if r.CancelRequested != nil {
+		r.Error = cancelled(r, m)
+		ru.end(r, m, Cancelled, "", "node", node, "cancelled")
+		return
+	}
 	ready := r.ReadyAt // the wait goes on
 	ru.queue(r, m, "node", node, cause)
 	r.ReadyAt = ready
@@ -80,6 +85,9 @@ func (ru rules) lapse(r *Record, m moment) {
 func (ru rules) finish(r *Record, m moment, rep FinishReport) {
 	node := r.Lease.Node
 	r.LastOwner, r.LastEpoch = node, r.Lease.Epoch
+	if p := rep.Progress; p != nil {
+		r.Progress = &Progress{Done: p.Done, Total: p.Total, Note: clipText(p.Note, maxNote), At: m.now, Number: m.number}
+	}
 	switch rep.Outcome {
 	case OutcomeReleased:
 		if r.Status == Running { // granted without the need to confirm

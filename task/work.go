@@ -17,6 +17,10 @@ type ClaimRequest struct {
 // ClaimAnswer holds 0 to Slots grants.
 type ClaimAnswer struct {
 	Grants []Grant `json:"grants"`
+	// WaitedMS is how long the request had been with the writer when it granted them. So
+	// a worker knows that its leases began no earlier than that after it sent the claim,
+	// however long the answer took.
+	WaitedMS int64 `json:"waited_ms"`
 }
 
 // LeaseRef is the fencing token of one attempt (durable design, rule 3).
@@ -36,7 +40,7 @@ type Grant struct {
 	Inputs  json.RawMessage `json:"inputs,omitempty"`
 	// Confirm is true when the module must not run before Start has answered.
 	Confirm bool `json:"confirm"`
-	// LeaseMS is how long ownership lasts from the answer on, unless it is renewed.
+	// LeaseMS is how long ownership lasts from the grant on, unless it is renewed.
 	LeaseMS int64 `json:"lease_ms"`
 	// AttemptMS limits the attempt besides the module's own timeout, 0 does not.
 	AttemptMS int64 `json:"attempt_ms,omitempty"`
@@ -71,7 +75,7 @@ type LeaseVerdict struct {
 	// Lost is true when it is not: the run must stop with the cause lease_lost. Nothing
 	// it says counts any more.
 	Lost bool `json:"lost,omitempty"`
-	// LeaseMS is how long ownership lasts from the answer on.
+	// LeaseMS is how long ownership lasts from the request on.
 	LeaseMS int64 `json:"lease_ms,omitempty"`
 	// Cancel is set when the run should stop because somebody asked for it.
 	Cancel *CancelRequest `json:"cancel,omitempty"`
@@ -119,6 +123,8 @@ type FinishReport struct {
 	Error *Failure `json:"error,omitempty"`
 	// Cause is the reason of the cancel package that stopped it, "" when nothing did.
 	Cause string `json:"cause,omitempty"`
+	// Progress is the last that the attempt told, which may not have been reported.
+	Progress *Progress `json:"progress,omitempty"`
 }
 
 // FinishAnswer says what became of the task.

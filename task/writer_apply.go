@@ -88,7 +88,7 @@ func (w *Writer) count(p place) {
 
 // change applies next and writes it into b. w is locked.
 func (w *Writer) change(b *batch, it *item, next *Record) {
-	if it.extra != nil && it.extra.progress != nil && it.place == inRunning {
+	if it.extra != nil && it.extra.progress != nil && it.place == inRunning && (next.Progress == nil || next.Progress.Number < it.extra.progress.Number) {
 		next.Progress = it.extra.progress // the last word stays with the record
 	}
 	w.apply(it, next)

@@ -30,6 +30,7 @@ func (w *Writer) Claim(ctx context.Context, req ClaimRequest) (ClaimAnswer, erro
 		return none, err
 	}
 	var over <-chan time.Time
+	arrived := time.Now()
 	for {
 		rerun := make(map[string]bool, len(req.Modules))
 		for _, id := range req.Modules {
@@ -41,7 +42,7 @@ func (w *Writer) Claim(ctx context.Context, req ClaimRequest) (ClaimAnswer, erro
 		queues := w.asks(req)
 		granted, missing := w.pick(req, queues, rerun)
 		if len(granted) > 0 {
-			return w.hand(ctx, req, granted)
+			return w.hand(ctx, time.Since(arrived), granted)
 		}
 		if len(missing) > 0 {
 			w.mu.Unlock()
@@ -233,8 +234,8 @@ func (w *Writer) grant(it *item, req ClaimRequest, rerun bool) {
 
 // hand makes the answer of a claim once all that was granted is durable. w is
 // locked.
-func (w *Writer) hand(ctx context.Context, req ClaimRequest, granted []*item) (ClaimAnswer, error) {
-	answer := ClaimAnswer{Grants: make([]Grant, 0, len(granted))}
+func (w *Writer) hand(ctx context.Context, waited time.Duration, granted []*item) (ClaimAnswer, error) {
+	answer := ClaimAnswer{Grants: make([]Grant, 0, len(granted)), WaitedMS: waited.Milliseconds()}
 	var last *batch
 	refs := make([]LeaseRef, 0, len(granted))
 	for _, it := range granted {

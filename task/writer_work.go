@@ -3,12 +3,14 @@ package task
 import (
 	"context"
 	"encoding/json"
-	"math"
 	"time"
 
 	"github.com/apbus/apbus/contextwire"
 	"github.com/apbus/apbus/module"
 )
+
+// maxNote bounds the text of a progress report, in bytes.
+const maxNote = 1024
 
 // maxRefs is how many attempts one report may speak of.
 const maxRefs = 10_000
@@ -137,7 +139,7 @@ func (w *Writer) leases(ctx context.Context, refs []LeaseRef, judge func(LeaseRe
 // Progress tells how far an attempt is; see [WorkSource]. It is kept in memory and
 // given to the log from time to time.
 func (w *Writer) Progress(ctx context.Context, rep ProgressReport) error {
-	if math.IsNaN(rep.Done-rep.Total) || math.IsInf(rep.Done-rep.Total, 0) {
+	if !finite(rep.Done, rep.Total) {
 		return bad("progress", "must be finite")
 	}
 	if err := w.enter(ctx); err != nil {
@@ -154,7 +156,7 @@ func (w *Writer) Progress(ctx context.Context, rep ProgressReport) error {
 	}
 	m := w.moment()
 	x := it.more()
-	x.progress = &Progress{Done: rep.Done, Total: rep.Total, Note: clipText(rep.Note, 1024), At: m.now, Number: m.number}
+	x.progress = &Progress{Done: rep.Done, Total: rep.Total, Note: clipText(rep.Note, maxNote), At: m.now, Number: m.number}
 	if m.now.Sub(max(x.saved, it.rec.StartedAt)) >= progressEvery {
 		x.saved, x.unborn = m.now, false
 		next := it.rec.next()
@@ -247,8 +249,13 @@ func (w *Writer) checkFinish(rep *FinishReport) error {
 	default:
 		return bad("outcome", "is not known")
 	}
+	if p := rep.Progress; p != nil && !finite(p.Done, p.Total) {
+		rep.Progress = nil
+	}
 	return nil
 }
+
+func finite(done, total float64) bool { return done-done == 0 && total-total == 0 }
 
 // invalidResult turns a completed attempt into one that failed for good.
 func invalidResult(rep FinishReport, what string) FinishReport {

@@ -1,0 +1,293 @@
+package task
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/apbus/apbus/cancel"
+	"github.com/apbus/apbus/contextwire"
+	"github.com/apbus/apbus/module"
+)
+
+// attempt is one grant on its way through the worker.
+type attempt struct {
+	g     Grant
+	lease time.Duration
+	ctx   context.Context
+	end   context.CancelCauseFunc
+
+	mu       sync.Mutex
+	deadline time.Time   // ownership ends, by our own clock
+	alarm    *time.Timer // a moment before
+	progress *Progress   // the last that the module told
+	told     bool        // it was reported
+	running  bool
+	done     bool
+}
+
+// margin is how long before the end of its lease a run is stopped, so that its
+// handler has returned when the task may pass to another node (rule 4).
+func (a *attempt) margin() time.Duration { return a.lease / 5 }
+
+// cancel ends the run with a cause. The first cause stays.
+func (a *attempt) cancel(cause *cancel.Cause) { a.end(cause) }
+
+// lose ends the run because the task is no longer ours.
+func (a *attempt) lose() { a.end(cancel.Because(cancel.LeaseLost, "", "")) }
+
+// lost reports whether it was ended like that.
+func (a *attempt) lost() bool { return cancel.ReasonOf(context.Cause(a.ctx)) == cancel.LeaseLost }
+
+// extend moves the end of the lease.
+func (a *attempt) extend(deadline time.Time) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.done || !deadline.After(a.deadline) {
+		return
+	}
+	a.deadline = deadline
+	if a.alarm == nil {
+		a.alarm = time.AfterFunc(time.Until(deadline)-a.margin(), a.lose)
+		return
+	}
+	a.alarm.Reset(time.Until(deadline) - a.margin())
+}
+
+// accept takes grants. Those that must be confirmed are confirmed together.
+func (w *Worker) accept(ctx, work context.Context, answer ClaimAnswer, sent time.Time) {
+	var confirm []*attempt
+	var refused []LeaseRef
+	began := sent.Add(time.Duration(answer.WaitedMS) * time.Millisecond)
+	for _, g := range answer.Grants {
+		a := &attempt{g: g, lease: time.Duration(g.LeaseMS) * time.Millisecond}
+		deadline := began.Add(a.lease)
+		if ctx.Err() != nil || time.Until(deadline) < a.margin() {
+			refused = append(refused, g.LeaseRef)
+			continue
+		}
+		a.ctx, a.end = context.WithCancelCause(work)
+		a.extend(deadline)
+		w.mu.Lock()
+		w.attempts[g.LeaseRef] = a
+		w.stats.Claimed++
+		w.mu.Unlock()
+		if g.Confirm {
+			confirm = append(confirm, a)
+			continue
+		}
+		w.owned.Go(func() { w.handle(a) })
+	}
+	if len(confirm) > 0 {
+		w.owned.Go(func() { w.confirm(work, confirm) })
+	}
+	if len(refused) > 0 {
+		w.giveBack(work, refused)
+	}
+	poke(w.renew)
+}
+
+// giveBack releases what was granted and is not wanted.
+func (w *Worker) giveBack(ctx context.Context, refs []LeaseRef) {
+	ctx, stop := context.WithTimeout(ctx, time.Second)
+	defer stop()
+	if err := w.src.Release(ctx, ReleaseRequest{Node: w.opts.Node, Refs: refs}); err != nil {
+		w.log.Debug("attempts could not be given back; they are handed out again after their lease", "node", w.opts.Node, "cause", err)
+	}
+}
+
+// confirm starts attempts that must be durable before they run.
+func (w *Worker) confirm(work context.Context, batch []*attempt) {
+	for pause := 50 * time.Millisecond; len(batch) > 0; pause = min(pause*2, time.Second) {
+		refs := make([]LeaseRef, len(batch))
+		for i, a := range batch {
+			refs[i] = a.g.LeaseRef
+		}
+		sent := time.Now()
+		ctx, stop := context.WithTimeout(work, batch[0].lease/3)
+		answer, err := w.src.Start(ctx, StartRequest{Node: w.opts.Node, Refs: refs})
+		stop()
+		if err == nil && len(answer.Verdicts) == len(batch) {
+			for i, a := range batch {
+				w.begin(a, answer.Verdicts[i], sent)
+			}
+			return
+		}
+		// Nobody answered, and perhaps they are started: they are kept for as long as they
+		// are ours, and not run before somebody has said so.
+		batch = slices.DeleteFunc(batch, func(a *attempt) bool {
+			if a.ctx.Err() == nil {
+				return false
+			}
+			w.owned.Go(func() {
+				w.report(a, FinishReport{Outcome: OutcomeReleased, Cause: string(cancel.ReasonOf(context.Cause(a.ctx)))})
+			})
+			return true
+		})
+		select {
+		case <-time.After(pause):
+		case <-work.Done():
+		}
+	}
+}
+
+// begin runs an attempt that was confirmed.
+func (w *Worker) begin(a *attempt, v LeaseVerdict, sent time.Time) {
+	if v.Lost {
+		a.lose()
+		w.forget(a, func(s *WorkerStats) { s.Lost++ })
+		return
+	}
+	a.extend(sent.Add(time.Duration(v.LeaseMS) * time.Millisecond))
+	if v.Cancel != nil {
+		a.cancel(causeOf(v.Cancel))
+	}
+	w.owned.Go(func() { w.handle(a) })
+}
+
+// handle runs an attempt to its end and reports it.
+func (w *Worker) handle(a *attempt) {
+	if a.ctx.Err() != nil { // before anything was done
+		w.report(a, FinishReport{Outcome: OutcomeReleased, Cause: string(cancel.ReasonOf(context.Cause(a.ctx)))})
+		return
+	}
+	a.mu.Lock()
+	a.running = true
+	a.mu.Unlock()
+	ended := make(chan FinishReport, 1)
+	go func() { ended <- w.invoke(a) }()
+	var rep FinishReport
+	select {
+	case rep = <-ended:
+	case <-a.ctx.Done():
+		rep = w.waitForHandler(a, ended)
+	}
+	w.report(a, rep)
+}
+
+// handlerGrace is how long a cancelled handler may take to return before its slot
+// goes to another and it becomes debt. An executor has a grace of its own and
+// returns earlier.
+const handlerGrace = 10 * time.Second
+
+func (w *Worker) waitForHandler(a *attempt, ended <-chan FinishReport) FinishReport {
+	timer := time.NewTimer(handlerGrace)
+	defer timer.Stop()
+	select {
+	case rep := <-ended:
+		return rep
+	case <-timer.C:
+	}
+	w.mu.Lock()
+	w.debt++
+	w.mu.Unlock()
+	w.log.Warn("a handler ignores its cancellation", "task_id", a.g.TaskID, "module_id", a.g.ModuleID, "node", w.opts.Node,
+		"cause", context.Cause(a.ctx))
+	go func() {
+		<-ended
+		w.mu.Lock()
+		w.debt--
+		w.mu.Unlock()
+		poke(w.free)
+	}()
+	return w.outcome(a, nil, module.Errorf(module.CodeExecutionCancelled, "the module was told to stop and did not"))
+}
+
+// invoke runs the call of an attempt.
+func (w *Worker) invoke(a *attempt) (rep FinishReport) {
+	defer func() {
+		if p := recover(); p != nil { // an executor catches what a module throws; this is the rest
+			rep = w.outcome(a, nil, module.Errorf(module.CodeModuleExecuteError, "the attempt panicked"))
+			w.log.Error("an attempt panicked", "task_id", a.g.TaskID, "module_id", a.g.ModuleID, "cause", fmt.Sprint(p))
+		}
+	}()
+	req, err := w.request(a)
+	if err != nil {
+		return w.outcome(a, nil, err)
+	}
+	tell := w.teller(a)
+	defer tell.stop()
+	req.Progress = tell.report
+	run := module.TaskRun{TaskID: a.g.TaskID, Attempt: a.g.Attempt, Checkpoint: a.g.Checkpoint}
+	ctx := module.WithTaskRun(a.ctx, run, len(req.Context.ChainView())+1, func(ctx context.Context, v any) error {
+		return w.checkpoint(ctx, a, v)
+	})
+	reply, err := w.run.Invoke(ctx, req)
+	return w.outcome(a, reply, err)
+}
+
+// request makes the call of an attempt.
+func (w *Worker) request(a *attempt) (*contextwire.Request, error) {
+	inputs, err := contextwire.DecodeMap(contextwire.JSON, a.g.Inputs, contextwire.Limits{})
+	if err != nil {
+		return nil, module.Errorf(module.CodeInvalidInput, "the inputs of the task cannot be read: %w", err)
+	}
+	if a.g.ApprovalToken != "" {
+		inputs[approvalKey] = a.g.ApprovalToken
+	}
+	c, err := contextwire.DecodeContext(a.g.Context, contextwire.JSON, contextwire.Limits{})
+	if err != nil {
+		return nil, module.Errorf(module.CodeInvalidInput, "the context of the task cannot be read: %w", err)
+	}
+	c.Data().Set(DataTask, a.g.TaskID)
+	return &contextwire.Request{
+		CallID: a.g.Call, Attempt: a.g.Attempt, ModuleID: a.g.ModuleID, Context: c, Inputs: inputs,
+		Budget: time.Duration(a.g.AttemptMS) * time.Millisecond, IdempotencyKey: a.g.IdempotencyKey,
+	}, nil
+}
+
+// outcome makes the report of a call that has ended.
+func (w *Worker) outcome(a *attempt, reply *contextwire.Reply, err error) FinishReport {
+	why := cancel.ReasonOf(context.Cause(a.ctx))
+	rep := FinishReport{Outcome: OutcomeFailed, Cause: string(why)}
+	a.mu.Lock()
+	rep.Progress = a.progress
+	a.mu.Unlock()
+	coded := module.AsError(err)
+	switch {
+	case err == nil:
+		var output map[string]any
+		if reply != nil {
+			output = reply.Output
+		}
+		if output == nil {
+			output = map[string]any{}
+		}
+		body, err := contextwire.Encode(contextwire.JSON, output)
+		if err != nil {
+			return invalidResult(rep, "has no JSON form")
+		}
+		if len(body) > w.opts.MaxResult || len(body) > w.opts.InlineResult && w.opts.PutResult == nil {
+			return invalidResult(rep, "is too large").withSize(int64(len(body)), int64(w.resultLimit()))
+		}
+		rep.Outcome, rep.Result = OutcomeCompleted, json.RawMessage(body)
+	case why == cancel.Shutdown && coded != nil && coded.Unexecuted:
+		rep.Outcome = OutcomeReleased
+	case why == cancel.Shutdown:
+		rep.Outcome, rep.Error = OutcomeAborted, Fail(err)
+	case coded != nil && coded.Unexecuted && !slices.Contains(w.opts.Modules(), a.g.ModuleID):
+		rep.Outcome, rep.Cause = OutcomeReleased, "module is gone" // since the claim
+	default:
+		rep.Error = Fail(err)
+	}
+	return rep
+}
+
+func (w *Worker) resultLimit() int {
+	if w.opts.PutResult == nil {
+		return min(w.opts.InlineResult, w.opts.MaxResult)
+	}
+	return w.opts.MaxResult
+}
+
+// checkpoint stores how far a module has come.
+func (w *Worker) checkpoint(ctx context.Context, a *attempt, v any) error {
+	body, err := contextwire.Encode(contextwire.JSON, v)
+	if err != nil {
+		return module.Errorf(module.CodeInvalidInput, "the checkpoint has no JSON form").WithCause(err)
+	}
+	return w.src.Checkpoint(ctx, CheckpointReport{LeaseRef: a.g.LeaseRef, Checkpoint: body})
+}
