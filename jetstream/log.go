@@ -1,10 +1,13 @@
 package jetstream
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -29,7 +32,8 @@ const (
 // one atomic batch: all of it or nothing is stored, whatever breaks. A larger one
 // is several batches, and one to a process-safe log a chain of messages in which
 // each names the one before; when the process ends in the middle, the first of
-// them are stored, in order, and none of the others.
+// them are stored, in order, and none of the others. New outputs come first in that
+// order and removed ones last, so that no record is without its output.
 type Log struct{ lead *lead }
 
 var _ task.Log = (*Log)(nil)
@@ -40,6 +44,7 @@ type write struct {
 	body    []byte
 	ttl     string
 	gone    bool
+	result  bool
 }
 
 // Commit implements [task.Log]. An entry that no message can hold is
@@ -75,6 +80,9 @@ func (l *Log) Commit(ctx context.Context, entries []task.Entry) error {
 // begun to. It asks a clock, not the server.
 func (l *Log) Leading() bool { return time.Now().Before(l.lead.deadline()) }
 
+// Durability is what a commit promises.
+func (l *Log) Durability() Durability { return l.lead.s.o.Durability }
+
 // MaxEntry is the largest body of an entry in bytes.
 func (l *Log) MaxEntry() int64 { return l.lead.s.raw.nc.MaxPayload() - headerRoom }
 
@@ -90,7 +98,7 @@ func (l *Log) encode(entries []task.Entry) ([]write, error) {
 		if size := int64(len(e.Body)); size > limit {
 			return nil, contextwire.TooLarge(size, limit)
 		}
-		w := write{subject: subject, body: e.Body, gone: e.Delete}
+		w := write{subject: subject, body: e.Body, gone: e.Delete, result: strings.HasPrefix(e.Key, task.KeyResult)}
 		switch {
 		case e.Delete:
 			// The end of a key is a message too, since only messages are fenced. It has
@@ -101,7 +109,21 @@ func (l *Log) encode(entries []task.Entry) ([]write, error) {
 		}
 		writes[i] = w
 	}
+	// Should only the first of them be stored: an output without its record harms
+	// nobody, a record whose output is not there does.
+	slices.SortStableFunc(writes, func(a, b write) int { return cmp.Compare(a.rank(), b.rank()) })
 	return writes, nil
+}
+
+// rank is the place of a write in its commit.
+func (w *write) rank() int {
+	switch {
+	case !w.result:
+		return 1
+	case w.gone:
+		return 2
+	}
+	return 0
 }
 
 // goneFor is how long the mark of a deleted key is kept.

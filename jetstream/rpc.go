@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"strconv"
 	"time"
 
@@ -178,13 +177,19 @@ func failure(err error) (nats.Header, []byte) {
 	default:
 		e = module.Wrap(module.CodeInternal, err, "the request failed")
 	}
-	h, body, encErr := contextwire.EncodeFrame(&contextwire.Frame{
-		Kind: contextwire.FrameError, CallID: "task", Node: "task", Boot: "task", Err: e,
-	}, contextwire.JSON)
-	if encErr != nil {
-		return nats.Header{contextwire.HeaderFrame: {string(contextwire.FrameError)}}, nil
+	h := nats.Header{
+		contextwire.HeaderFrame:       {string(contextwire.FrameError)},
+		contextwire.HeaderError:       {string(e.Code)},
+		contextwire.HeaderContentType: {string(contextwire.JSON)},
 	}
-	return nats.Header(h), body
+	if e.Unexecuted && !e.Remote {
+		h[contextwire.HeaderUnexecuted] = []string{"1"}
+	}
+	body, encErr := (&task.Failure{Error: e}).MarshalJSON()
+	if encErr != nil {
+		body = nil // the reader takes the code from the headers
+	}
+	return h, body
 }
 
 // answered reads the answer to a request: its body, or its error.
@@ -194,14 +199,25 @@ func (m messenger) answered(ctx context.Context, msg *nats.Msg) ([]byte, error) 
 	case contextwire.FrameResult:
 		return m.unpack(ctx, h, msg.Data, true)
 	case contextwire.FrameError:
-		f, err := contextwire.DecodeFrame(h, msg.Data, contextwire.DefaultLimits())
-		if err != nil {
-			return nil, fmt.Errorf("answer of the task writer: %w", err)
-		}
-		return nil, f.Err
+		return nil, remoteError(h, msg.Data)
 	default:
 		return nil, module.Errorf(module.CodeBusBadMessage, "answer of the task writer: frame %.32q", kind)
 	}
+}
+
+// remoteError reads an error that the writer answered.
+func remoteError(h contextwire.Header, body []byte) error {
+	var f task.Failure
+	if err := f.UnmarshalJSON(body); err != nil || f.Error == nil {
+		code := module.Code(h.Get(contextwire.HeaderError))
+		if code == "" {
+			return module.Errorf(module.CodeBusBadMessage, "error of the task writer without a code")
+		}
+		f.Error = module.Errorf(code, "the task writer gives no reason")
+	}
+	f.Error.Remote = true
+	f.Error.Unexecuted = h.Get(contextwire.HeaderUnexecuted) == "1"
+	return f.Error
 }
 
 // budget returns what a request says about its time, 0 when it says nothing.

@@ -152,9 +152,11 @@ func serve(ctx context.Context, n names, wire messenger, w Writer, log *slog.Log
 		}
 	}
 	if err == nil {
-		if err = wire.nc.FlushWithContext(ctx); err != nil {
-			err = fmt.Errorf("serve tasks: %w", withCause(ctx, err))
+		flushing, stop := context.WithTimeoutCause(ctx, exchangeLimit, errNoAnswer)
+		if err = wire.nc.FlushWithContext(flushing); err != nil {
+			err = fmt.Errorf("serve tasks: %w", withCause(flushing, err))
 		}
+		stop()
 	}
 	if err != nil {
 		s.close()

@@ -38,7 +38,8 @@ type Options struct {
 	// stream refuses writes; it never drops what it holds.
 	MaxBytes int64
 	// Durability is what receipts promise, [PowerSafe] when empty. Whether one
-	// server syncs its writes cannot be asked; the caller has to know.
+	// server syncs its writes cannot be asked; the caller has to know. A stream with
+	// three replicas is always PowerSafe.
 	Durability Durability
 	// Holder names this process in the lead record, for people.
 	Holder string
@@ -128,6 +129,9 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 			"stream %s cannot keep tasks, and an existing stream is not changed: %w", o.Stream, errors.Join(fatal...))
 	}
 	s.direct = info.Config.Replicas <= 1
+	if info.Config.Replicas >= 3 {
+		s.o.Durability, o.Durability = PowerSafe, PowerSafe
+	}
 	s.atomic = o.Durability == PowerSafe || !s.direct
 	return s, nil
 }
