@@ -206,6 +206,16 @@ func (c *Conns) reconnected() {
 	}
 }
 
+// NATS is the connection of the calls, for adapters that share it: nothing
+// published on it while it is disconnected runs later. It is nil when the
+// connections are the caller's own, and closed by Close alone.
+func (c *Conns) NATS() *nats.Conn {
+	if len(c.nats) == 0 {
+		return nil
+	}
+	return c.nats[0]
+}
+
 // Close closes the connections at once. Drain nodes first.
 func (c *Conns) Close() {
 	for _, nc := range c.nats {

@@ -97,6 +97,11 @@ func serve(ctx context.Context, spec settings.Spec) error {
 	if err != nil {
 		return err
 	}
+	work, err := startTasks(ctx, cfg, conns, client, log)
+	if err != nil {
+		return err
+	}
+	defer work.close()
 	g, err := gateway.New(gateway.Options{ //nolint:contextcheck // a request brings its own
 		Invoker: client, Streamer: client, Catalog: catalog{client}, Fleet: fleetOf(client), Calls: callsOf(client),
 		Readiness: gateway.ReadyFunc(client.Ready), Governance: governance, Approvals: approvals, Auth: auth, Name: "router", Version: spec.Version, Logger: log,
