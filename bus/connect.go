@@ -235,14 +235,10 @@ func CheckStreams(ctx context.Context, c *Conns, namespace string) error {
 	}
 	streams := c.JS.ListStreams(ctx)
 	for info := range streams.Info() {
-		for _, captured := range info.Config.Subjects {
-			for _, ours := range s.reserved() {
-				if subjectsOverlap(captured, ours) {
-					return module.Errorf(module.CodeConfigInvalid,
-						"stream %s captures %s, which overlaps the call subjects %s: narrow the stream's subjects",
-						info.Config.Name, captured, ours)
-				}
-			}
+		for _, o := range s.overlaps(info.Config) {
+			return module.Errorf(module.CodeConfigInvalid,
+				"stream %s captures %s, which overlaps the call subjects %s: narrow the stream's subjects",
+				info.Config.Name, o.captured, o.ours)
 		}
 	}
 	if err := streams.Err(); err != nil {
