@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"math"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -27,6 +28,7 @@ type fixture struct {
 
 	mu      sync.Mutex
 	signals []task.Signal
+	to      *node
 	info    map[string]task.Described
 }
 
@@ -53,6 +55,9 @@ func newFixture(t *testing.T, opts ...func(*task.WriterOptions)) *fixture {
 			f.mu.Lock()
 			defer f.mu.Unlock()
 			f.signals = append(f.signals, s)
+			if f.to != nil {
+				f.to.Signal(s)
+			}
 		},
 		Logger: slog.New(slog.NewTextHandler(io.Discard, nil)),
 	}
@@ -198,3 +203,12 @@ func wantCode(t *testing.T, err error, code module.Code) *module.Error {
 }
 
 func ptr[T any](v T) *T { return &v }
+
+// deliver hands the writer's signals to a node.
+func (f *fixture) deliver(n *node) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.to = n
+}
+
+func nan() float64 { return math.NaN() }

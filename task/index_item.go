@@ -80,6 +80,7 @@ type item struct {
 	place    place
 	priority uint8
 	gone     bool
+	heard    bool // its node has spoken since the grant
 	keyed    bool // holds or waits for a share of its concurrency key
 	ticket   uint32
 

@@ -2,6 +2,7 @@ package task
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/apbus/apbus/cancel"
 	"github.com/apbus/apbus/module"
@@ -14,13 +15,18 @@ type owner struct {
 	rerun bool
 }
 
+// firstLease is how long a node has to say anything about a grant. Until then
+// nobody knows that the grant has reached it: it may have died while it waited for
+// work.
+func (ru rules) firstLease() time.Duration { return ru.lease / 3 }
+
 // grant gives the next attempt of a queued record to a node, without starting it.
 func (ru rules) grant(r *Record, m moment, o owner) {
 	r.Detail = Claimed
 	r.Attempt++
 	r.Rerun = o.rerun
 	r.Progress = nil
-	r.Lease = &Lease{Node: o.node, Boot: o.boot, Epoch: m.number, Until: m.now.Add(ru.lease), Call: o.call}
+	r.Lease = &Lease{Node: o.node, Boot: o.boot, Epoch: m.number, Until: m.now.Add(ru.firstLease()), Call: o.call}
 }
 
 // start makes a granted attempt a running one.
@@ -56,10 +62,12 @@ func (ru rules) release(r *Record, m moment, cause string) {
 	r.ReadyAt = ready
 }
 
-// lapse is the end of a lease that nobody renewed (rules 6 and 7).
-func (ru rules) lapse(r *Record, m moment) {
+// lapse is the end of a lease that nobody renewed (rules 6 and 7). heard is false
+// when the node has said nothing at all about the grant.
+func (ru rules) lapse(r *Record, m moment, heard bool) {
 	node := r.Lease.Node
-	if r.Status != Running {
+	if r.Status != Running || !heard && r.Rerun {
+		r.Status = Pending
 		ru.release(r, m, string(cancel.LeaseLost))
 		return
 	}

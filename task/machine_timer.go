@@ -2,9 +2,9 @@ package task
 
 import "github.com/apbus/apbus/module"
 
-// tick is what time alone does to r; until is the end of its lease. It returns false
-// when nothing was due.
-func (ru rules) tick(r *Record, m moment, until Stamp) bool {
+// tick is what time alone does to r; until is the end of its lease, heard whether its
+// node said anything since the grant. It returns false when nothing was due.
+func (ru rules) tick(r *Record, m moment, until Stamp, heard bool) bool {
 	if r.Status.Terminal() {
 		return false
 	}
@@ -20,7 +20,7 @@ func (ru rules) tick(r *Record, m moment, until Stamp) bool {
 		if m.now < until {
 			return false
 		}
-		ru.lapse(r, m)
+		ru.lapse(r, m, heard)
 	case r.Detail == Scheduled, r.Detail == BackingOff:
 		if m.now < r.ReadyAt {
 			return false

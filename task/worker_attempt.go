@@ -15,26 +15,31 @@ import (
 
 // attempt is one grant on its way through the worker.
 type attempt struct {
-	g     Grant
-	lease time.Duration
-	ctx   context.Context
-	end   context.CancelCauseFunc
+	g   Grant
+	ctx context.Context
+	end context.CancelCauseFunc
 
 	mu       sync.Mutex
-	deadline time.Time   // ownership ends, by our own clock
-	alarm    *time.Timer // a moment before
-	progress *Progress   // the last that the module told
-	told     bool        // it was reported
+	lease    time.Duration
+	deadline time.Time // ownership ends, by our own clock
+	// alarm rings a fifth of the lease before that, so that the handler has returned
+	// when the task may pass to another node (rule 4).
+	alarm    *time.Timer
+	progress *Progress // the last that the module told
 	running  bool
 	done     bool
+	gone     chan struct{} // closed when done
 }
-
-// margin is how long before the end of its lease a run is stopped, so that its
-// handler has returned when the task may pass to another node (rule 4).
-func (a *attempt) margin() time.Duration { return a.lease / 5 }
 
 // cancel ends the run with a cause. The first cause stays.
 func (a *attempt) cancel(cause *cancel.Cause) { a.end(cause) }
+
+// patience is how long one question about it may take.
+func (a *attempt) patience() time.Duration {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return max(a.lease/3, time.Second)
+}
 
 // lose ends the run because the task is no longer ours.
 func (a *attempt) lose() { a.end(cancel.Because(cancel.LeaseLost, "", "")) }
@@ -42,19 +47,20 @@ func (a *attempt) lose() { a.end(cancel.Because(cancel.LeaseLost, "", "")) }
 // lost reports whether it was ended like that.
 func (a *attempt) lost() bool { return cancel.ReasonOf(context.Cause(a.ctx)) == cancel.LeaseLost }
 
-// extend moves the end of the lease.
-func (a *attempt) extend(deadline time.Time) {
+// extend moves the end of the lease, which began at a time.
+func (a *attempt) extend(began time.Time, lease time.Duration) {
+	deadline := began.Add(lease)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.done || !deadline.After(a.deadline) {
 		return
 	}
-	a.deadline = deadline
+	a.deadline, a.lease = deadline, max(a.lease, lease)
 	if a.alarm == nil {
-		a.alarm = time.AfterFunc(time.Until(deadline)-a.margin(), a.lose)
+		a.alarm = time.AfterFunc(time.Until(deadline)-a.lease/5, a.lose)
 		return
 	}
-	a.alarm.Reset(time.Until(deadline) - a.margin())
+	a.alarm.Reset(time.Until(deadline) - a.lease/5)
 }
 
 // accept takes grants. Those that must be confirmed are confirmed together.
@@ -63,14 +69,13 @@ func (w *Worker) accept(ctx, work context.Context, answer ClaimAnswer, sent time
 	var refused []LeaseRef
 	began := sent.Add(time.Duration(answer.WaitedMS) * time.Millisecond)
 	for _, g := range answer.Grants {
-		a := &attempt{g: g, lease: time.Duration(g.LeaseMS) * time.Millisecond}
-		deadline := began.Add(a.lease)
-		if ctx.Err() != nil || time.Until(deadline) < a.margin() {
+		a := &attempt{g: g, lease: time.Duration(g.LeaseMS) * time.Millisecond, gone: make(chan struct{})}
+		if ctx.Err() != nil || time.Until(began.Add(a.lease)) < a.lease/5 {
 			refused = append(refused, g.LeaseRef)
 			continue
 		}
 		a.ctx, a.end = context.WithCancelCause(work)
-		a.extend(deadline)
+		a.extend(began, a.lease)
 		w.mu.Lock()
 		w.attempts[g.LeaseRef] = a
 		w.stats.Claimed++
@@ -107,7 +112,7 @@ func (w *Worker) confirm(work context.Context, batch []*attempt) {
 			refs[i] = a.g.LeaseRef
 		}
 		sent := time.Now()
-		ctx, stop := context.WithTimeout(work, batch[0].lease/3)
+		ctx, stop := context.WithTimeout(work, batch[0].patience())
 		answer, err := w.src.Start(ctx, StartRequest{Node: w.opts.Node, Refs: refs})
 		stop()
 		if err == nil && len(answer.Verdicts) == len(batch) {
@@ -141,7 +146,7 @@ func (w *Worker) begin(a *attempt, v LeaseVerdict, sent time.Time) {
 		w.forget(a, func(s *WorkerStats) { s.Lost++ })
 		return
 	}
-	a.extend(sent.Add(time.Duration(v.LeaseMS) * time.Millisecond))
+	a.extend(sent, time.Duration(v.LeaseMS)*time.Millisecond)
 	if v.Cancel != nil {
 		a.cancel(causeOf(v.Cancel))
 	}
@@ -180,6 +185,7 @@ func (w *Worker) waitForHandler(a *attempt, ended <-chan FinishReport) FinishRep
 	case rep := <-ended:
 		return rep
 	case <-timer.C:
+	case <-a.gone: // it was reported without waiting for the handler
 	}
 	w.mu.Lock()
 	w.debt++

@@ -37,13 +37,20 @@ func (w *Worker) runRenewals(work context.Context) {
 	}
 }
 
+// length is how long its lease is.
+func (a *attempt) length() time.Duration {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.lease
+}
+
 func (w *Worker) shortestLease() time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	var least time.Duration
 	for _, a := range w.attempts {
-		if least == 0 || a.lease < least {
-			least = a.lease
+		if lease := a.length(); least == 0 || lease < least {
+			least = lease
 		}
 	}
 	return least
@@ -60,8 +67,8 @@ func (w *Worker) renewAll(work context.Context) bool {
 			continue
 		}
 		owned, refs = append(owned, a), append(refs, ref)
-		if least == 0 || a.lease < least {
-			least = a.lease
+		if lease := a.length(); least == 0 || lease < least {
+			least = lease
 		}
 	}
 	w.mu.Unlock()
@@ -81,7 +88,7 @@ func (w *Worker) renewAll(work context.Context) bool {
 		case v.Lost:
 			a.lose()
 		default:
-			a.extend(sent.Add(time.Duration(v.LeaseMS) * time.Millisecond))
+			a.extend(sent, time.Duration(v.LeaseMS)*time.Millisecond)
 			if v.Cancel != nil {
 				a.cancel(causeOf(v.Cancel))
 			}
@@ -165,6 +172,7 @@ func (w *Worker) forget(a *attempt, count func(*WorkerStats)) bool {
 	if !first {
 		return false
 	}
+	close(a.gone)
 	a.end(nil)
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -64,7 +64,7 @@ func (w *Worker) reportFor(a *attempt, rep FinishReport, d time.Duration) {
 
 // reportOnce stores a large output first, once.
 func (w *Worker) reportOnce(ctx context.Context, a *attempt, rep *FinishReport) error {
-	ctx, stop := context.WithTimeout(ctx, max(a.lease/3, time.Second))
+	ctx, stop := context.WithTimeout(ctx, a.patience())
 	defer stop()
 	if len(rep.Result) > w.opts.InlineResult {
 		ref, err := w.opts.PutResult(ctx, a.g.LeaseRef, rep.Result)
@@ -119,7 +119,7 @@ func (w *Worker) teller(a *attempt) teller {
 			a.mu.Lock()
 			p := *a.progress
 			a.mu.Unlock()
-			ctx, stop := context.WithTimeout(telling, a.lease/3)
+			ctx, stop := context.WithTimeout(telling, a.patience())
 			err := w.src.Progress(ctx, ProgressReport{LeaseRef: a.g.LeaseRef, Done: p.Done, Total: p.Total, Note: p.Note})
 			stop()
 			if e := module.AsError(err); e != nil && e.Code == module.CodeTaskLeaseLost {

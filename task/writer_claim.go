@@ -213,7 +213,7 @@ func (w *Writer) grant(it *item, req ClaimRequest, rerun bool) {
 	m := w.moment()
 	next := it.rec.next()
 	w.rules.grant(next, m, owner{node: req.Node, boot: req.Boot, call: contextwire.NewCallID(), rerun: rerun})
-	it.until = next.Lease.Until
+	it.until, it.heard = next.Lease.Until, false
 	if rerun {
 		w.rules.start(next, m)
 	}
@@ -243,7 +243,7 @@ func (w *Writer) hand(ctx context.Context, waited time.Duration, granted []*item
 		g := Grant{
 			LeaseRef: LeaseRef{TaskID: r.TaskID, Attempt: r.Attempt, Epoch: r.Lease.Epoch},
 			ModuleID: r.ModuleID, Call: r.Lease.Call, Context: r.Context, Inputs: r.Inputs,
-			Confirm: !r.Rerun, LeaseMS: w.opts.Lease.Milliseconds(), AttemptMS: r.Timeouts.AttemptMS,
+			Confirm: !r.Rerun, LeaseMS: w.rules.firstLease().Milliseconds(), AttemptMS: r.Timeouts.AttemptMS,
 			IdempotencyKey: r.IdempotencyKey, Checkpoint: r.Checkpoint, Priority: r.Priority,
 		}
 		if r.Approved {

@@ -68,7 +68,7 @@ func (w *Writer) restore(id taskID, r *Record, now Stamp) {
 	}
 	it := w.insert(id, r)
 	if r.Lease != nil {
-		it.until = now.Add(w.opts.Lease)
+		it.until, it.heard = now.Add(w.opts.Lease), true
 		it.wake = r.wakeAt(it.until)
 		w.timers.remove(it)
 		w.arm(it)

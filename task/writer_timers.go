@@ -83,7 +83,7 @@ func (w *Writer) fireItems(m moment) (more bool, missing []*item) {
 func (w *Writer) tick(it *item, m moment) {
 	next := it.rec.next()
 	lease, running := next.Lease, next.Status == Running
-	if !w.rules.tick(next, m, it.until) {
+	if !w.rules.tick(next, m, it.until, it.heard) {
 		w.arm(it)
 		return
 	}

@@ -26,6 +26,7 @@ func (w *Writer) owned(ref LeaseRef) (*item, error) {
 		w.stats.Stale++
 		return nil, leaseLost(ref)
 	}
+	it.heard = true
 	return it, nil
 }
 
@@ -108,7 +109,7 @@ func (w *Writer) remember(ref LeaseRef) {
 
 // extend renews a lease, in memory. w is locked.
 func (w *Writer) extend(it *item, now Stamp) LeaseVerdict {
-	it.until = max(it.until, now.Add(w.opts.Lease))
+	it.until, it.heard = max(it.until, now.Add(w.opts.Lease)), true
 	return LeaseVerdict{LeaseMS: w.opts.Lease.Milliseconds(), Cancel: it.rec.CancelRequested}
 }
 
