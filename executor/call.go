@@ -3,9 +3,9 @@ package executor
 import (
 	"context"
 	"errors"
-	"reflect"
 
 	"github.com/apbus/apbus/module"
+	"github.com/apbus/apbus/schema"
 )
 
 // maxReruns bounds how often middlewares may have the pipeline run again in one
@@ -132,12 +132,12 @@ func (p *Pipeline) recover(ctx context.Context, failure *module.Error) (again, r
 // it was given for, and for what the before hooks made of them; for any others it
 // must be asked anew.
 func (p *Pipeline) rerun(inputs map[string]any) {
-	if p.approved != nil {
-		if reflect.DeepEqual(inputs, p.approved) || reflect.DeepEqual(inputs, p.call.Inputs) {
-			p.approved = inputs
-		} else {
-			p.approved = nil
+	if p.approved != "" {
+		digest := schema.ContentHash(inputs)
+		if digest != p.approved && digest != p.runnable {
+			digest = ""
 		}
+		p.approved, p.runnable = digest, digest
 	}
 	p.inputs, p.output = inputs, nil
 	p.mctx, p.token = nil, nil

@@ -40,8 +40,9 @@ type Pipeline struct {
 	inputs map[string]any
 	output map[string]any
 
-	aclApproval bool           // the ACL wants an approval
-	approved    map[string]any // arguments that were approved, for a retry
+	aclApproval bool   // the ACL wants an approval
+	approved    string // digest of the inputs that were approved, "" for none
+	runnable    string // digest of those that may run: approved, and what enrichers made of them
 	chain       *middleware.Chain
 	call        middleware.Call
 	entered     int // middlewares entered

@@ -3,12 +3,12 @@ package executor
 import (
 	"context"
 	"log/slog"
-	"reflect"
 	"strings"
 
 	"github.com/apbus/apbus/cancel"
 	"github.com/apbus/apbus/executor/approval"
 	"github.com/apbus/apbus/module"
+	"github.com/apbus/apbus/schema"
 )
 
 // ApprovalStep is step 5. An approval handler of the executor takes the place of
@@ -44,7 +44,9 @@ func (p *Pipeline) approve(ctx context.Context, s *Step) error {
 		}
 		return nil
 	}
-	if p.approved != nil && reflect.DeepEqual(p.approved, p.inputs) {
+	digest := schema.ContentHash(p.inputs)
+	if p.approved != "" && p.approved == digest {
+		p.runnable = digest
 		return nil // a retry of what was approved in this very call
 	}
 	handler := p.x.approverOf(s)
@@ -59,23 +61,31 @@ func (p *Pipeline) approve(ctx context.Context, s *Step) error {
 	if err := result.Err(p.moduleID); err != nil {
 		return err
 	}
-	p.approved = p.inputs
+	if digest == "" {
+		return (&approval.Result{Status: approval.Rejected, Reason: "the inputs are too much to be bound to an approval"}).Err(p.moduleID)
+	}
+	p.approved, p.runnable = digest, digest
 	return nil
 }
 
-// unapproved refuses inputs that are not the ones that were approved: the gate
-// stands before the middlewares. Only what a declared enricher added passes, which
-// the reviewer was told of.
-func (p *Pipeline) unapproved(ctx context.Context) error {
-	if p.approved == nil || reflect.DeepEqual(p.inputs, p.approved) {
-		return nil
-	}
+// enriched lets pass what declared enrichers, of whom the reviewer was told, and
+// nobody else made of the approved inputs. Digests are compared, since a map can
+// be changed in place.
+func (p *Pipeline) enriched(given string) {
 	declared, undeclared := p.call.InputChanges()
-	if len(declared) > 0 && len(undeclared) == 0 {
+	if given == p.approved && len(declared) > 0 && len(undeclared) == 0 {
+		p.runnable = schema.ContentHash(p.inputs)
+	}
+}
+
+// unapproved refuses inputs that are not the ones that were approved: the gate
+// stands before the middlewares.
+func (p *Pipeline) unapproved(ctx context.Context) error {
+	if p.approved == "" || (p.runnable != "" && p.runnable == schema.ContentHash(p.inputs)) {
 		return nil
 	}
 	why := "inputs were changed after they were approved"
-	if len(undeclared) > 0 {
+	if _, undeclared := p.call.InputChanges(); len(undeclared) > 0 {
 		why += ", by " + strings.Join(undeclared, ", ")
 	}
 	denied := &approval.Result{Status: approval.Rejected, Reason: why}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/apbus/apbus/executor/middleware"
 	"github.com/apbus/apbus/module"
+	"github.com/apbus/apbus/schema"
 )
 
 // beforeStep is step 6, where the module's time begins to count.
@@ -25,6 +26,11 @@ func runBefore(_ context.Context, p *Pipeline) (*StepResult, error) {
 	if p.trace != nil {
 		p.call.Watch(p.watchHook)
 	}
+	var given string
+	if p.approved != "" {
+		given = schema.ContentHash(p.inputs)
+		p.call.Guard()
+	}
 	p.startClock()
 	inputs, entered, err := p.chain.Before(p.ctx, &p.call) //nolint:contextcheck // p.ctx is what the steps made of the caller's context
 	p.entered = entered
@@ -33,11 +39,13 @@ func runBefore(_ context.Context, p *Pipeline) (*StepResult, error) {
 		p.foreign = true
 		return nil, err
 	}
-	if sameMap(inputs, p.inputs) {
-		return nil, nil
+	if !sameMap(inputs, p.inputs) {
+		if p.inputs, err = module.NormalizeMap(inputs); err != nil {
+			return nil, module.Wrap(module.CodeInternal, err, "a before hook returned inputs without a json form")
+		}
 	}
-	if p.inputs, err = module.NormalizeMap(inputs); err != nil {
-		return nil, module.Wrap(module.CodeInternal, err, "a before hook returned inputs without a json form")
+	if p.approved != "" {
+		p.enriched(given)
 	}
 	return nil, nil
 }

@@ -145,14 +145,17 @@ func (c *Chain) Before(ctx context.Context, call *Call) (inputs map[string]any, 
 		if e.before == nil {
 			continue
 		}
-		started := call.started()
+		started, given := call.started(), call.digest()
 		replaced, err := e.runBefore(call.Derived(ctx), call)
 		call.ran(e, "before", started, replaced != nil, Recovery{}, err)
 		if err != nil {
 			return call.Inputs, i + 1, c.failed(e, "before", i+1, err)
 		}
-		if replaced != nil {
+		switch {
+		case replaced != nil:
 			call.replaceInputs(e, replaced)
+		case call.digest() != given:
+			call.replaceInputs(e, call.Inputs) // in place
 		}
 	}
 	return call.Inputs, len(c.entries), nil

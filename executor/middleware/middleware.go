@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/apbus/apbus/module"
+	"github.com/apbus/apbus/schema"
 )
 
 // Priorities. Recommended bands (protocol §11): 900-1000 framework, 800-899
@@ -88,13 +89,26 @@ type Call struct {
 	state                []callState
 	starts               []callStart // apart from state, which would put every time on the heap
 	enriched, undeclared []string
+	guarded              bool
 	watch                func(HookEvent)
 }
 
 // InputChanges names the middlewares that replaced the inputs in the latest
-// Before, those that are
-// declared enrichers apart from those that are not.
+// Before, those that are declared enrichers apart from those that are not.
 func (c *Call) InputChanges() (declared, undeclared []string) { return c.enriched, c.undeclared }
+
+// Guard makes Before look at the inputs around every hook, so that InputChanges
+// also names a middleware that changed them in place, which none may do. It is for
+// calls that were approved.
+func (c *Call) Guard() { c.guarded = true }
+
+// digest identifies the inputs of a guarded call, "" otherwise.
+func (c *Call) digest() string {
+	if !c.guarded {
+		return ""
+	}
+	return schema.ContentHash(c.Inputs)
+}
 
 // Derive replaces the context of the rest of the call, for later hooks, the steps
 // that follow and the module. ctx must be derived from the one that the hook was
