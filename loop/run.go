@@ -53,6 +53,7 @@ type Result struct {
 	AnalyzersSkipped []Skipped `json:"analyzers_skipped"`
 	// Funnel tells what became of a model's drafts; nil without a backend.
 	Funnel    *Funnel  `json:"llm_funnel,omitempty"`
+	Usage     *Usage   `json:"llm_usage,omitempty"`
 	Withdrawn int      `json:"withdrawn,omitempty"`
 	Expired   int      `json:"expired,omitempty"`
 	Measured  int      `json:"measured,omitempty"`
@@ -162,8 +163,15 @@ func (e *Engine) Run(ctx context.Context, now time.Time, o RunOptions) (*Result,
 			e.log.WarnContext(ctx, "loop: lock was not given back", "cause", err)
 		}
 	}()
+	meter, metered := e.backend.(Metered)
+	if metered {
+		meter.BeginPass()
+	}
 	if err := p.run(ctx); err != nil {
 		return nil, err
+	}
+	if metered {
+		p.result.Usage = new(meter.Usage())
 	}
 	return p.result, nil
 }

@@ -86,3 +86,19 @@ func (b BackendFunc) Model() string { return b.Name }
 func (b BackendFunc) Complete(ctx context.Context, request string) (string, error) {
 	return b.Func(ctx, request)
 }
+
+// Usage is what one pass asked of a model.
+type Usage struct {
+	Calls         int   `json:"calls"`
+	RequestBytes  int64 `json:"request_bytes"`
+	ResponseBytes int64 `json:"response_bytes"`
+	// Refused counts what was over the budget.
+	Refused int `json:"refused"`
+}
+
+// Metered is a [Backend] that counts; the engine tells it where a pass begins and
+// puts the usage into the result.
+type Metered interface {
+	BeginPass()
+	Usage() Usage
+}

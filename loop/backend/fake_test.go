@@ -1,0 +1,76 @@
+package backend_test
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+)
+
+// fakeMode names the variable that makes the test binary a model.
+const fakeMode = "LOOP_FAKE_MODEL"
+
+func TestMain(m *testing.M) {
+	if mode := os.Getenv(fakeMode); mode != "" {
+		os.Exit(fakeModel(mode, os.Stdin, os.Stdout))
+	}
+	os.Exit(m.Run())
+}
+
+// fakeModel is a model that behaves as mode says, once it has answered the probe.
+func fakeModel(mode string, in io.Reader, out io.Writer) int {
+	r := bufio.NewReader(in)
+	head, _ := r.Peek(len(`{"loop":1,"op":"probe"}`))
+	probe := string(head) == `{"loop":1,"op":"probe"}`
+	if probe && !strings.HasPrefix(mode, "probe-") {
+		fmt.Fprint(out, `{"model":"fake-1"}`)
+		return 0
+	}
+	switch mode {
+	case "probe-text":
+		fmt.Fprint(out, "hello")
+	case "probe-anonymous":
+		fmt.Fprint(out, "{}")
+	case "probe-exit":
+		return 3
+	case "echo":
+		n, _ := io.Copy(io.Discard, r)
+		fmt.Fprintf(out, `{"bytes":%d}`, n)
+	case "ignore-input":
+		fmt.Fprint(out, `{}`)
+	case "write-first":
+		// Fills the pipe before it reads a byte.
+		fmt.Fprint(out, strings.Repeat("x", 512<<10))
+		_, _ = io.Copy(io.Discard, r)
+	case "forever":
+		for {
+			if _, err := fmt.Fprint(out, strings.Repeat("x", 64<<10)); err != nil {
+				return 1
+			}
+		}
+	case "not-utf8":
+		fmt.Fprint(out, "\xff\xfe")
+	case "exit":
+		return 7
+	case "sleep":
+		time.Sleep(time.Hour) //archtest:real-time a process that hangs
+	case "fork":
+		// A grandchild keeps the output open after this process has ended.
+		child := exec.Command(os.Args[0]) //nolint:noctx // it is to outlive us
+		child.Env = []string{fakeMode + "=sleep"}
+		child.Stdout = os.Stdout
+		if err := child.Start(); err != nil {
+			return 1
+		}
+		fmt.Fprint(out, `{}`)
+	case "env":
+		fmt.Fprintf(out, "%q", os.Environ())
+	case "args":
+		fmt.Fprintf(out, "%q", os.Args[1:])
+	}
+	return 0
+}
