@@ -144,16 +144,16 @@ func ask[Answer any](ctx context.Context, c *TaskClient, verb string, r repeat, 
 	if err != nil {
 		return zero, err
 	}
-	answer, err := c.exchange(ctx, verb, r, body, 0)
+	answer, _, err := c.exchange(ctx, verb, r, body, 0)
 	if err != nil {
 		return zero, err
 	}
 	return decode[Answer](answer)
 }
 
-// exchange sends a body until it is answered. wait is how long the writer may wait
-// for something to happen.
-func (c *TaskClient) exchange(ctx context.Context, verb string, r repeat, body []byte, wait time.Duration) ([]byte, error) {
+// exchange sends a body until it is answered, and says when what was answered was
+// sent. wait is how long the writer may wait for something to happen.
+func (c *TaskClient) exchange(ctx context.Context, verb string, r repeat, body []byte, wait time.Duration) (answer []byte, sent time.Time, err error) {
 	if _, limited := ctx.Deadline(); !limited {
 		var stop context.CancelFunc
 		ctx, stop = context.WithTimeoutCause(ctx, c.patience+wait, context.DeadlineExceeded)
@@ -162,31 +162,34 @@ func (c *TaskClient) exchange(ctx context.Context, verb string, r repeat, body [
 	pause := shortestPause
 	for {
 		arrived := c.nextWriter()
-		answer, err := c.attempt(ctx, verb, r, body, wait)
-		if err == nil {
-			return answer, nil
+		sent = time.Now()
+		if answer, err = c.attempt(ctx, verb, r, body, wait); err == nil {
+			return answer, sent, nil
 		}
 		v := judge(err)
 		if v == final {
-			return nil, err
+			return nil, sent, err
 		}
-		if ctx.Err() != nil || c.life.Err() != nil || v == unclear && r == once {
-			return nil, c.gaveUp(ctx, err, v == unclear && r == once)
-		}
-		timer := time.NewTimer(pause/2 + rand.N(pause)) //nolint:gosec // only spreads attempts
-		select {
-		case <-ctx.Done():
-		case <-c.life.Done():
-		case <-arrived:
-			pause = shortestPause
-		case <-timer.C:
-			pause = min(2*pause, longestPause)
-		}
-		timer.Stop()
-		if ctx.Err() != nil || c.life.Err() != nil {
-			return nil, c.gaveUp(ctx, err, false)
+		if unknown := v == unclear && r == once; unknown || !c.pause(ctx, arrived, &pause) {
+			return nil, sent, c.gaveUp(ctx, err, unknown)
 		}
 	}
+}
+
+// pause waits before another attempt, and returns false when there is no time for
+// one. A new writer is asked at once.
+func (c *TaskClient) pause(ctx context.Context, arrived <-chan struct{}, pause *time.Duration) bool {
+	timer := time.NewTimer(*pause/2 + rand.N(*pause)) //nolint:gosec // only spreads attempts
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-c.life.Done():
+	case <-arrived:
+		*pause = shortestPause
+	case <-timer.C:
+		*pause = min(2**pause, longestPause)
+	}
+	return ctx.Err() == nil && c.life.Err() == nil
 }
 
 // nextWriter returns a channel that is closed when a new writer comes.

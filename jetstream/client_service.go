@@ -36,7 +36,7 @@ func (c *TaskClient) List(ctx context.Context, req task.ListRequest) (task.Page,
 func (c *TaskClient) Result(ctx context.Context, req task.ResultRequest) (task.Result, error) {
 	res, err := poll(ctx, c, verbResult, req.WaitMS, func(waitMS int64) any {
 		return task.ResultRequest{TaskID: req.TaskID, WaitMS: waitMS}
-	}, func(r task.Result) bool { return r.Status.Terminal() })
+	}, func(r *task.Result, _ time.Duration) bool { return r.Status.Terminal() })
 	if err != nil || res.Ref == nil || res.Ref.Store != ObjectStore {
 		return res, err
 	}
@@ -53,16 +53,18 @@ func (c *TaskClient) Result(ctx context.Context, req task.ResultRequest) (task.R
 func (c *TaskClient) Events(ctx context.Context, req task.EventsRequest) (task.Events, error) {
 	return poll(ctx, c, verbEvents, req.WaitMS, func(waitMS int64) any {
 		return task.EventsRequest{TaskID: req.TaskID, After: req.After, WaitMS: waitMS}
-	}, func(e task.Events) bool { return len(e.Events) > 0 || e.Ended })
+	}, func(e *task.Events, _ time.Duration) bool { return len(e.Events) > 0 || e.Ended })
 }
 
 // longest is how long the writer waits at most, whatever it is asked.
 const longest = 10 * time.Minute
 
-// poll asks in short waits until something has happened or the time is over.
-func poll[Answer any](ctx context.Context, c *TaskClient, verb string, waitMS int64, request func(waitMS int64) any, enough func(Answer) bool) (Answer, error) {
+// poll asks in short waits until something has happened or the time is over. enough
+// sees each answer, and how long after the start of poll its request was sent.
+func poll[Answer any](ctx context.Context, c *TaskClient, verb string, waitMS int64, request func(waitMS int64) any, enough func(a *Answer, sent time.Duration) bool) (Answer, error) {
 	var zero Answer
-	end := time.Now().Add(min(time.Duration(min(waitMS, longest.Milliseconds()))*time.Millisecond, longest))
+	began := time.Now()
+	end := began.Add(min(time.Duration(min(waitMS, longest.Milliseconds()))*time.Millisecond, longest))
 	for {
 		wait := min(max(time.Until(end), 0), pollLimit)
 		if waitMS < 0 {
@@ -72,12 +74,12 @@ func poll[Answer any](ctx context.Context, c *TaskClient, verb string, waitMS in
 		if err != nil {
 			return zero, err
 		}
-		data, err := c.exchange(ctx, verb, again, body, max(wait, 0))
+		data, sent, err := c.exchange(ctx, verb, again, body, max(wait, 0))
 		if err != nil {
 			return zero, err
 		}
 		answer, err := decode[Answer](data)
-		if err != nil || enough(answer) || time.Until(end) < time.Millisecond {
+		if err != nil || enough(&answer, sent.Sub(began)) || time.Until(end) < time.Millisecond {
 			return answer, err
 		}
 	}

@@ -17,7 +17,12 @@ func (c *TaskClient) Claim(ctx context.Context, req task.ClaimRequest) (task.Cla
 		r := req
 		r.WaitMS = waitMS
 		return r
-	}, func(a task.ClaimAnswer) bool { return len(a.Grants) > 0 })
+	}, func(a *task.ClaimAnswer, sent time.Duration) bool {
+		// Leases begin when the writer answered, which the worker reckons from its own
+		// clock: all the waiting before counts.
+		a.WaitedMS += sent.Milliseconds()
+		return len(a.Grants) > 0
+	})
 	if err != nil || ctx.Err() == nil {
 		return answer, err
 	}
@@ -86,17 +91,27 @@ func (c *TaskClient) Checkpoint(ctx context.Context, rep task.CheckpointReport) 
 	return err
 }
 
+// PutResult stores an output that is too large for a report in the object store, for
+// longer than any record is kept by default. Putting it again does nothing.
+func (c *TaskClient) PutResult(ctx context.Context, lease task.LeaseRef, output []byte) (*task.ResultRef, error) {
+	// The name belongs to the attempt, so that a stale one overwrites nothing.
+	name := lease.TaskID + "." + strconv.Itoa(lease.Attempt) + "." + strconv.FormatInt(lease.Epoch, 10)
+	ref, err := c.wire.blobs.put(ctx, c.wire.blobs.results, name, output)
+	if err != nil {
+		return nil, err
+	}
+	return &task.ResultRef{Store: ObjectStore, Name: ref.Name, Size: ref.Size, SHA256: ref.SHA256}, nil
+}
+
 // Finish implements [task.WorkSource]. An output over 512 KiB is put into the object
 // store first.
 func (c *TaskClient) Finish(ctx context.Context, rep task.FinishReport) (task.FinishAnswer, error) {
 	if len(rep.Result) > maxInLog && rep.ResultRef == nil {
-		// The name belongs to the attempt, so that a stale report overwrites nothing.
-		name := rep.TaskID + "." + strconv.Itoa(rep.Attempt) + "." + strconv.FormatInt(rep.Epoch, 10)
-		ref, err := c.wire.blobs.put(ctx, c.wire.blobs.results, name, rep.Result)
+		ref, err := c.PutResult(ctx, rep.LeaseRef, rep.Result)
 		if err != nil {
 			return task.FinishAnswer{}, err
 		}
-		rep.Result, rep.ResultRef = nil, &task.ResultRef{Store: ObjectStore, Name: ref.Name, Size: ref.Size, SHA256: ref.SHA256}
+		rep.Result, rep.ResultRef = nil, ref
 	}
 	return ask[task.FinishAnswer](ctx, c, verbFinish, again, rep)
 }

@@ -26,6 +26,7 @@ type config struct {
 	MaxInFlight    int           `default:"256" placeholder:"N" help:"How many calls run at once; twice as many may wait."`
 	MaxPerModule   int           `default:"0" placeholder:"N" help:"How many calls of one module run at once; 0 leaves other modules a fifth of --max-in-flight."`
 	MaxPerIdentity int           `default:"0" placeholder:"N" help:"How many calls of one identity run at once, those without one counting as one; 0 is no limit."`
+	TaskSlots      int           `default:"64" placeholder:"N" help:"How many tasks run at once; 0 takes none."`
 	MaxBody        int           `default:"67108864" placeholder:"BYTES" help:"Largest inputs and output of a call."`
 	ACL            string        `name:"acl" placeholder:"FILE" help:"Rule file saying who may call what; read again when it changes. Without one everybody may."`
 	SysModules     bool          `help:"Host the modules system.health.*, system.manifest.* and system.usage.*, by which this node tells of itself."`

@@ -106,6 +106,10 @@ func run(ctx context.Context, spec settings.Spec) error {
 		return errors.Join(err, node.Close())
 	}
 
+	work, err := startTasks(ctx, cfg, conns, node, x, log)
+	if err != nil {
+		return errors.Join(err, node.Close())
+	}
 	var wg sync.WaitGroup
 	life, stop := context.WithCancelCause(context.WithoutCancel(ctx))
 	if rules != nil {
@@ -117,12 +121,15 @@ func run(ctx context.Context, spec settings.Spec) error {
 	select {
 	case <-ctx.Done():
 		log.Info("draining", "cause", context.Cause(ctx), "grace", cfg.DrainGrace)
+		work.drain()
 		if err := node.Drain(context.WithoutCancel(ctx)); err != nil {
 			log.Warn("calls were cut short by the end of the node", "cause", err)
 		}
 	case <-node.Drained():
+		work.drain()
 		log.Info("drained over the bus")
 	}
+	work.close()       // its attempts may still call over the node's client
 	err = node.Close() //nolint:contextcheck // it must end though ctx is over
 	stop(errors.New("the node has stopped"))
 	wg.Wait()
