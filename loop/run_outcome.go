@@ -162,6 +162,9 @@ func (p *pass) drift(ctx context.Context) error {
 		byHash[i.Hash] = i
 	}
 	for _, c := range p.cases {
+		if c.Rec.Proposal.Kind == ChangeRevert {
+			continue // that something has moved may be its very reason
+		}
 		moved := 0
 		for _, h := range c.Rec.Evidence {
 			if i := byHash[h]; i != nil && !i.Live && i.ByRec != c.Hash && !i.Same {
