@@ -39,6 +39,7 @@ type config struct {
 	GlobalTimeout  time.Duration `default:"60s" help:"Limit of a whole tree of calls that begins on this node, whatever its modules declare; 0 is none."`
 	GracePeriod    time.Duration `default:"5s" help:"How long a module may clean up after its time is over."`
 	DrainGrace     time.Duration `default:"10s" help:"How long accepted calls may run on when the node stops."`
+	Bindings       []string      `placeholder:"FILE" help:"YAML files that make modules of commands and HTTP endpoints; read again when they change."`
 	MetricsListen  string        `placeholder:"HOST:PORT" help:"Serve Prometheus metrics at /metrics of this address; port 0 picks a free one."`
 	TraceSteps     bool          `help:"With tracing, which the OTEL_* variables turn on, also make a span of every step of a call."`
 	LogCalls       bool          `help:"Log the end of every call, without its values."`

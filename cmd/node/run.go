@@ -34,8 +34,8 @@ func run(ctx context.Context, spec settings.Spec) error {
 	if err != nil {
 		return err
 	}
-	if len(mods) == 0 && !cfg.wantsSystem() {
-		log.Warn("the node hosts no modules; --examples gives it some")
+	if len(mods) == 0 && len(cfg.Bindings) == 0 && !cfg.wantsSystem() {
+		log.Warn("the node hosts no modules; --examples and --bindings give it some")
 	}
 	watch, err := openWatch(ctx, cfg, spec, log)
 	if err != nil {
@@ -48,6 +48,10 @@ func run(ctx context.Context, spec settings.Spec) error {
 		if err := reg.RegisterDeclared(ctx, m, registry.Declaration{}); err != nil {
 			return fmt.Errorf("register %s: %w", m.Descriptor().ID, err)
 		}
+	}
+	bound, err := bind(ctx, cfg.Bindings, spec, reg, log)
+	if err != nil {
+		return err
 	}
 	rulesSeen := stampOf(cfg.ACL)
 	rules, err := loadRules(cfg.ACL, log)
@@ -112,6 +116,9 @@ func run(ctx context.Context, spec settings.Spec) error {
 	}
 	var wg sync.WaitGroup
 	life, stop := context.WithCancelCause(context.WithoutCancel(ctx))
+	if bound != nil {
+		wg.Go(func() { bound.watch(life) })
+	}
 	if rules != nil {
 		wg.Go(func() { watchRules(life, rules, cfg.ACL, rulesSeen, log) })
 	}

@@ -45,7 +45,7 @@ var everything = down(vocabulary, []string{
 	"contextwire",
 	"executor/registry", "executor/acl", "executor/approval", "executor/middleware", "executor/events",
 	"executor", "executor/system", "task", "loop", "loop/plan", "loop/backend", "examples",
-	"bus", "jetstream", "gateway",
+	"bus", "jetstream", "gateway", "bindings",
 	"internal/settings", "internal/telemetry",
 })
 
@@ -116,6 +116,10 @@ var table = map[string]row{
 		internal: down(vocabulary, []string{"contextwire", "executor/approval", "task", "loop"}),
 		third:    map[string]string{modMCP: "the Model Context Protocol", modYAML: "the tokens file"},
 	},
+
+	"bindings": {level: 3, owns: "modules that are a command or an HTTP endpoint, declared in YAML", internal: vocabulary, third: map[string]string{
+		modYAML: "binding files",
+	}},
 
 	"internal/settings": {level: 0, owns: "flags, environment and configuration files of the programs", third: map[string]string{
 		modKong: "flags",
