@@ -36,6 +36,9 @@ type ClientOptions struct {
 	// seconds: what belongs to callers that are gone is deleted. Nodes do so too,
 	// less often. For a process that is always there, such as a router.
 	Sweep bool
+	// Evidence takes a record of each call that ended where no executor saw it; nil
+	// makes none. It must not block; it may keep the record.
+	Evidence func(*contextwire.Evidence)
 }
 
 // Client calls, checks and cancels modules on any node. Safe for concurrent
@@ -49,6 +52,7 @@ type Client struct {
 	window   contextwire.Credit
 	tracer   trace.Tracer // nil for none
 	counts   clientCounts
+	evidence func(*contextwire.Evidence) // nil for none
 	dir      *directory
 	// inbox is the prefix under which replies and probes arrive.
 	inbox string
@@ -114,9 +118,10 @@ func NewClient(conns *Conns, o ClientOptions) (*Client, error) {
 	}
 	c := &Client{
 		conns: conns, subjects: s, name: o.Name, log: o.Logger, limits: o.Limits, window: o.StreamWindow,
-		tracer:  tracerOf(o.TracerProvider),
-		inbox:   conns.Calls.NewInbox(),
-		pending: map[string]*attempt{}, calls: map[string]*outgoing{}, hosts: map[proc]*host{},
+		evidence: o.Evidence,
+		tracer:   tracerOf(o.TracerProvider),
+		inbox:    conns.Calls.NewInbox(),
+		pending:  map[string]*attempt{}, calls: map[string]*outgoing{}, hosts: map[proc]*host{},
 	}
 	if c.name == "" {
 		c.name = "client"

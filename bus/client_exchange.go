@@ -48,7 +48,9 @@ func (c *Client) exchange(ctx context.Context, kind string, r *contextwire.Reque
 	began := time.Now()
 	defer func() {
 		if kind == kindCall {
-			c.counts.ended(req.ModuleID, time.Since(began), module.AsError(err))
+			took := time.Since(began)
+			c.counts.ended(req.ModuleID, took, module.AsError(err))
+			c.recordEnd(req, took, module.AsError(err))
 		}
 		endCall(span, by, err)
 	}()
