@@ -152,6 +152,7 @@ func everyRoute() []routeCase {
 		{"GET", "/v1/approvals/a.b", gateway.ScopeReview, 501},
 		{"POST", "/v1/approvals/a.b/decision", gateway.ScopeReview, 400},
 		{"GET", "/v1/stats", gateway.ScopeCall, 501},
+		{"GET", "/v1/evidence", gateway.ScopeOperate, 501},
 		{"GET", "/metrics", gateway.ScopeCall, 404},
 		{"GET", "/healthz", "", 200},
 		{"GET", "/readyz", "", 200},

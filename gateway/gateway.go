@@ -26,6 +26,8 @@ type Options struct {
 	// Governance and Approvals are GENERAL_NOT_IMPLEMENTED when nil.
 	Governance Governance
 	Approvals  Approvals
+	// Evidence is GENERAL_NOT_IMPLEMENTED when nil.
+	Evidence Evidence
 	// Stats is GENERAL_NOT_IMPLEMENTED when nil.
 	Stats Stats
 	// Metrics serves GET /metrics to those who may call; nil is 404. It names
@@ -126,6 +128,7 @@ type Gateway struct {
 
 	governance Governance
 	approvals  Approvals
+	evidence   Evidence
 	stats      Stats
 	metrics    http.Handler
 
@@ -142,7 +145,10 @@ type Gateway struct {
 
 	life context.Context
 	stop context.CancelCauseFunc
-	wg   sync.WaitGroup
+	// watching ends when the server begins to stop: for answers without an end.
+	watching context.Context
+	unwatch  context.CancelCauseFunc
+	wg       sync.WaitGroup
 }
 
 var _ http.Handler = (*Gateway)(nil)
@@ -173,6 +179,9 @@ func New(o Options) (*Gateway, error) {
 	if o.Approvals == nil {
 		o.Approvals = noApprovals{}
 	}
+	if o.Evidence == nil {
+		o.Evidence = noEvidence{}
+	}
 	if o.Stats == nil {
 		o.Stats = StatsFunc(nil)
 	}
@@ -184,7 +193,7 @@ func New(o Options) (*Gateway, error) {
 	}
 	g := &Gateway{
 		invoker: o.Invoker, streamer: o.Streamer, catalog: o.Catalog, fleet: o.Fleet, calls: o.Calls, readiness: o.Readiness, governance: o.Governance,
-		approvals: o.Approvals, auth: o.Auth, limits: limits, decode: contextwire.Limits{MaxBody: int(limits.MaxBody)},
+		approvals: o.Approvals, evidence: o.Evidence, auth: o.Auth, limits: limits, decode: contextwire.Limits{MaxBody: int(limits.MaxBody)},
 		stats: o.Stats, metrics: o.Metrics,
 		name: o.Name, log: o.Logger,
 		origin:   http.NewCrossOriginProtection(),
@@ -194,6 +203,7 @@ func New(o Options) (*Gateway, error) {
 		detached: newOutcomes(limits),
 	}
 	g.life, g.stop = context.WithCancelCause(context.Background())
+	g.watching, g.unwatch = context.WithCancelCause(g.life)
 	g.table = g.routes()
 	if g.mux, err = g.newMux(g.table); err != nil {
 		return nil, err
@@ -207,7 +217,7 @@ func New(o Options) (*Gateway, error) {
 // Server returns an http.Server for the gateway with its time and header
 // limits. The caller listens, serves and shuts it down.
 func (g *Gateway) Server() *http.Server {
-	return &http.Server{
+	srv := &http.Server{
 		Handler:           g,
 		ReadHeaderTimeout: g.limits.ReadHeaderTimeout,
 		IdleTimeout:       g.limits.IdleTimeout,
@@ -216,6 +226,9 @@ func (g *Gateway) Server() *http.Server {
 		MaxHeaderBytes: 2*g.limits.MaxHeader + 4096,
 		ErrorLog:       slog.NewLogLogger(g.log.Handler(), slog.LevelDebug),
 	}
+	// Who only watches must not hold up those whose calls may still finish.
+	srv.RegisterOnShutdown(func() { g.unwatch(cancel.Because(cancel.Shutdown, g.name, "the router shuts down")) })
+	return srv
 }
 
 // Close waits for the detached calls until ctx is done, then cancels every

@@ -110,6 +110,7 @@ func componentSchemas() map[string]any {
 		}),
 	}
 	maps.Copy(all, approvalSchemas())
+	maps.Copy(all, evidenceSchemas())
 	return all
 }
 

@@ -131,5 +131,5 @@ func (g *Gateway) routes() []*route {
 			method: http.MethodGet, pattern: "/openapi.json", operation: "openapi", summary: "This document", class: control,
 			answers: []outcome{{200, "Inputs", "OpenAPI 3.1."}}, handle: g.serveOpenAPI,
 		},
-	}, g.approvalRoutes()...)
+	}, append(g.approvalRoutes(), g.evidenceRoutes()...)...)
 }

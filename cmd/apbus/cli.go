@@ -28,6 +28,7 @@ type cli struct {
 	Cancel     cancelCmd     `cmd:"" help:"Stop calls, wherever they run."`
 	Bench      benchCmd      `cmd:"" help:"Make load and measure it."`
 	Approvals  approvalsCmd  `cmd:"" help:"Look at calls that wait for a person, and decide."`
+	Evidence   evidenceCmd   `cmd:"" help:"Show what happened: calls, denials, decisions."`
 	Version    versionCmd    `cmd:"" help:"Print the version."`
 	Completion completionCmd `cmd:"" help:"Print a completion script for a shell."`
 	Complete   completeCmd   `cmd:"" hidden:"" passthrough:"" help:"Print the completions of a command line."`

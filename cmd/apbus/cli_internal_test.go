@@ -308,6 +308,7 @@ const everyCommand = "approvals\nbench\n" +
 	"cancel\n" +
 	"check\n" +
 	"completion\n" +
+	"evidence\n" +
 	"modules\n" +
 	"nodes\n" +
 	"version\n"

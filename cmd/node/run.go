@@ -66,9 +66,11 @@ func run(ctx context.Context, spec settings.Spec) error {
 		return interrupted(ctx, fmt.Errorf("connect to %s: %w", strings.Join(withoutSecrets(cfg.NATS), ", "), err))
 	}
 	defer conns.Close()
+	evidence := openEvidence(ctx, cfg, conns, log)
+	defer evidence.close(ctx)
 	client, err := bus.NewClient(conns, bus.ClientOptions{
 		Namespace: cfg.NS, Name: cfg.ID, Logger: log, TracerProvider: watch.tracing.Provider(),
-		Limits: contextwire.Limits{MaxBody: cfg.MaxBody},
+		Limits: contextwire.Limits{MaxBody: cfg.MaxBody}, Evidence: evidence.client(),
 	}) //nolint:contextcheck // a client lives until it is closed
 	if err != nil {
 		return fmt.Errorf("start the client: %w", err)
@@ -82,7 +84,7 @@ func run(ctx context.Context, spec settings.Spec) error {
 	if err != nil {
 		return fmt.Errorf("watch the calls: %w", err)
 	}
-	watching = append(watching, eyes...)
+	watching = append(append(watching, eyes...), evidence.options()...)
 	approvals, err := openApprovals(ctx, cfg, conns, log)
 	if err != nil {
 		return interrupted(ctx, err)
@@ -106,7 +108,7 @@ func run(ctx context.Context, spec settings.Spec) error {
 		return fmt.Errorf("start node %s: %w", cfg.ID, err)
 	}
 
-	if err := watch.bus(conns, client, node); err != nil {
+	if err := errors.Join(watch.bus(conns, client, node), evidence.watch(watch.metrics, node.Boot())); err != nil {
 		return errors.Join(err, node.Close())
 	}
 

@@ -13,7 +13,7 @@ import (
 
 // openApprovals serves the requests that the nodes have stored; nil without
 // JetStream, where there are none.
-func openApprovals(ctx context.Context, cfg *config, conns *bus.Conns, log *slog.Logger) (gateway.Approvals, error) {
+func openApprovals(ctx context.Context, cfg *config, conns *bus.Conns, decided func(context.Context, approval.Record), log *slog.Logger) (gateway.Approvals, error) {
 	if conns.JS == nil {
 		return nil, nil
 	}
@@ -21,5 +21,5 @@ func openApprovals(ctx context.Context, cfg *config, conns *bus.Conns, log *slog
 	if err != nil {
 		return nil, fmt.Errorf("open the approvals: %w", err)
 	}
-	return approval.NewDurable(store, approval.Options{Logger: log}), nil
+	return approval.NewDurable(store, approval.Options{OnDecision: decided, Logger: log}), nil
 }

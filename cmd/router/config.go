@@ -29,6 +29,8 @@ type config struct {
 	TaskReplicas int      `default:"1" placeholder:"N" help:"Replicas of the task log when it is created, for --nats; three survive a loss of power whatever the servers do."`
 	MaxTasks     int      `default:"1000000" placeholder:"N" help:"How many tasks may be waiting or running."`
 
+	Evidence string `default:"on" enum:"on,off" help:"Show the evidence of what happened, and add decisions and calls that reached no node: on or off."`
+
 	MetricsListen string `placeholder:"HOST:PORT" help:"Serve Prometheus metrics at /metrics of this address, to everybody who reaches it, instead of the HTTP API's, to those who may call."`
 
 	Heartbeat   time.Duration `default:"15s" help:"How long an event stream may be silent before a comment keeps it alive."`

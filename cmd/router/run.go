@@ -70,16 +70,18 @@ func serve(ctx context.Context, spec settings.Spec) error {
 		return err
 	}
 	defer eyes.close(ctx)
+	evidence := openEvidence(ctx, cfg, conns, log)
+	defer evidence.close(ctx)
 	client, err := bus.NewClient(conns, bus.ClientOptions{ //nolint:contextcheck // a client lives until it is closed
-		TracerProvider: eyes.tracing.Provider(),
-		Namespace:      cfg.NS, Name: "router", Logger: log, Limits: contextwire.Limits{MaxBody: int(cfg.MaxBody)},
+		TracerProvider: eyes.tracing.Provider(), Evidence: evidence.client(),
+		Namespace: cfg.NS, Name: "router", Logger: log, Limits: contextwire.Limits{MaxBody: int(cfg.MaxBody)},
 		Sweep: true,
 	})
 	if err != nil {
 		return fmt.Errorf("start the client: %w", err)
 	}
 	defer client.Close()
-	if err := eyes.metrics.WatchBus(conns, client, nil); err != nil {
+	if err := errors.Join(eyes.metrics.WatchBus(conns, client, nil), evidence.watch(eyes.metrics)); err != nil {
 		return err
 	}
 
@@ -93,7 +95,7 @@ func serve(ctx context.Context, spec settings.Spec) error {
 		return err
 	}
 	governance := governanceOf(client, log)
-	approvals, err := openApprovals(ctx, cfg, conns, log)
+	approvals, err := openApprovals(ctx, cfg, conns, evidence.decided(), log)
 	if err != nil {
 		return err
 	}
@@ -104,7 +106,7 @@ func serve(ctx context.Context, spec settings.Spec) error {
 	defer work.close()
 	g, err := gateway.New(gateway.Options{ //nolint:contextcheck // a request brings its own
 		Invoker: client, Streamer: client, Catalog: catalog{client}, Fleet: fleetOf(client), Calls: callsOf(client),
-		Readiness: gateway.ReadyFunc(client.Ready), Governance: governance, Approvals: approvals, Auth: auth, Name: "router", Version: spec.Version, Logger: log,
+		Readiness: gateway.ReadyFunc(client.Ready), Governance: governance, Approvals: approvals, Evidence: evidence.shown(), Auth: auth, Name: "router", Version: spec.Version, Logger: log,
 		Stats: client, Metrics: eyes.handler(),
 		Limits: gateway.Limits{
 			MaxBody: cfg.MaxBody, MaxHeader: cfg.MaxHeader, MaxRequests: cfg.MaxRequests, MaxDetached: cfg.MaxDetached,
