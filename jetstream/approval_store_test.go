@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -322,4 +324,45 @@ func TestApprovalStoreAway(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A replicated bucket says that a race was lost under another code.
+func TestApprovalsOnACluster(t *testing.T) {
+	c := natstest.NewCluster(t)
+	js := []natsjs.JetStream{c.JetStream(), c.JetStream()}
+	stores := make([]*durable.ApprovalStore, len(js))
+	for i := range js {
+		var err error
+		stores[i], err = durable.OpenApprovals(t.Context(), js[i], durable.ApprovalOptions{Replicas: 3, Logger: quiet()})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for round := range 5 {
+		id := fmt.Sprintf("r%d", round)
+		rev, err := stores[0].Create(t.Context(), record(id))
+		if err != nil {
+			t.Fatal(err)
+		}
+		errs := make([]error, 16)
+		var wg sync.WaitGroup
+		for i := range errs {
+			wg.Go(func() { _, errs[i] = stores[i%2].Update(t.Context(), record(id), rev) })
+		}
+		wg.Wait()
+		won := 0
+		for _, err := range errs {
+			if err == nil {
+				won++
+			} else if !errors.Is(err, approval.ErrConflict) {
+				t.Errorf("a loser got %v", err)
+			}
+		}
+		if won != 1 {
+			t.Errorf("%d updates of one revision won", won)
+		}
+		if _, err := stores[1].Create(t.Context(), record(id)); !errors.Is(err, approval.ErrExists) {
+			t.Errorf("create again: %v", err)
+		}
+	}
 }

@@ -139,10 +139,10 @@ func (rd *reader) time(m map[string]any, key string) time.Time {
 		return time.Time{}
 	}
 	t, err := time.Parse(time.RFC3339Nano, s)
-	if err != nil {
+	if t = t.UTC(); err != nil || t.Year() < 0 || t.Year() > 9999 {
 		rd.fail(key)
 	}
-	return t.UTC()
+	return t
 }
 
 func (rd *reader) list(m map[string]any, key string) []string {
