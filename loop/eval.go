@@ -7,7 +7,6 @@ import (
 
 	"github.com/apbus/apbus/contextwire"
 	"github.com/apbus/apbus/module"
-	"github.com/apbus/apbus/schema"
 )
 
 // EvalRun is one journaled run of an evalset: who ran it does not matter, what is
@@ -43,13 +42,9 @@ func (e *Engine) JournalEval(ctx context.Context, run EvalRun) error {
 		return module.Errorf(module.CodeLoopInvalid, "not a run of an evalset")
 	}
 	run.V = 1
-	m, err := module.ToMap(run)
+	raw, err := encodeStored(run)
 	if err != nil {
-		return fmt.Errorf("journal eval run: %w", err)
-	}
-	raw, err := schema.CanonicalJSON(m)
-	if err != nil {
-		return fmt.Errorf("journal eval run: %w", err)
+		return err
 	}
 	for {
 		last := uint64(0)

@@ -4,11 +4,9 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strconv"
 
-	"github.com/apbus/apbus/contextwire"
 	"github.com/apbus/apbus/module"
 	"github.com/apbus/apbus/schema"
 )
@@ -174,12 +172,8 @@ func (k *Knowledge) slot(ctx context.Context, key string) (*slotDoc, uint64, err
 }
 
 func readSlot(raw []byte) (*slotDoc, error) {
-	m, err := contextwire.DecodeMap(contextwire.JSON, raw, contextwire.Limits{MaxBody: MaxStoreValue})
-	if err != nil {
-		return nil, module.Errorf(module.CodeLoopStore, "knowledge cannot be read: %w", err)
-	}
 	doc := new(slotDoc)
-	if err := module.FromMap(m, doc); err != nil {
+	if err := decodeStored(slotLayout, raw, doc); err != nil {
 		return nil, module.Errorf(module.CodeLoopStore, "knowledge cannot be read: %w", err)
 	}
 	if doc.V != 1 {
@@ -293,13 +287,9 @@ func (k *Knowledge) change(ctx context.Context, key string, f func(*slotDoc) (*s
 		if err != nil || next == nil {
 			return err
 		}
-		m, err := module.ToMap(next)
+		raw, err := encodeStored(next)
 		if err != nil {
-			return fmt.Errorf("write knowledge: %w", err)
-		}
-		raw, err := schema.CanonicalJSON(m)
-		if err != nil {
-			return fmt.Errorf("write knowledge: %w", err)
+			return err
 		}
 		switch _, err := k.store.Put(ctx, BucketKnowledge, key, raw, rev); {
 		case err == nil:

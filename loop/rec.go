@@ -1,12 +1,10 @@
 package loop
 
 import (
-	"fmt"
 	"slices"
 
 	"github.com/apbus/apbus/contextwire"
 	"github.com/apbus/apbus/module"
-	"github.com/apbus/apbus/schema"
 )
 
 // The kinds of origins.
@@ -125,12 +123,8 @@ func (r *Recommendation) Encode() (body []byte, hash string, err error) {
 	if err := r.check(); err != nil {
 		return nil, "", err
 	}
-	m, err := module.ToMap(r)
-	if err != nil {
-		return nil, "", fmt.Errorf("encode recommendation: %w", err)
-	}
-	if body, err = schema.CanonicalJSON(m); err != nil {
-		return nil, "", fmt.Errorf("encode recommendation: %w", err)
+	if body, err = encodeStored(r); err != nil {
+		return nil, "", err
 	}
 	return body, contextwire.EvidenceHash(body), nil
 }
@@ -141,12 +135,8 @@ func DecodeRecommendation(hash string, body []byte) (*Recommendation, error) {
 	if contextwire.EvidenceHash(body) != hash {
 		return nil, module.Errorf(module.CodeLoopInvalid, "recommendation is not the one its hash names")
 	}
-	m, err := contextwire.DecodeMap(contextwire.JSON, body, contextwire.Limits{MaxBody: MaxStoreValue})
-	if err != nil {
-		return nil, module.Errorf(module.CodeLoopInvalid, "recommendation cannot be read: %w", err)
-	}
 	r := new(Recommendation)
-	if err := module.FromMap(m, r); err != nil {
+	if err := decodeStored(recLayout, body, r); err != nil {
 		return nil, module.Errorf(module.CodeLoopInvalid, "recommendation cannot be read: %w", err)
 	}
 	if err := r.check(); err != nil {

@@ -274,6 +274,10 @@ func (e *Engine) Recover(ctx context.Context, now time.Time) (recovered int, err
 	if err != nil {
 		return 0, err
 	}
+	return e.recoverCases(ctx, now, cases)
+}
+
+func (e *Engine) recoverCases(ctx context.Context, now time.Time, cases []*Case) (recovered int, err error) {
 	for _, c := range cases {
 		done, err := e.recoverCase(ctx, now, c)
 		if err != nil {

@@ -194,7 +194,7 @@ func (p *pass) run(ctx context.Context) error {
 		return err
 	}
 	for _, stage := range []func(context.Context) error{
-		p.load, p.expire, p.measure, p.drift, p.analyze, p.consult, p.validate, p.enrich, p.keep, p.commit,
+		p.expire, p.measure, p.drift, p.analyze, p.consult, p.validate, p.enrich, p.keep, p.commit,
 	} {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
@@ -208,13 +208,13 @@ func (p *pass) run(ctx context.Context) error {
 
 // gate decides whether the pass is due, and recovers what a crash left in any case.
 func (p *pass) gate(ctx context.Context) (bool, error) {
-	var err error
-	if p.result.Recovered, err = p.Recover(ctx, p.now); err != nil {
+	if err := p.load(ctx); err != nil {
 		return false, err
 	}
 	if err := p.readState(ctx); err != nil {
 		return false, err
 	}
+	var err error
 	p.counts, err = p.reader.Count(ctx, Query{AfterSeq: uint64(p.state.Watermark), Namespaces: p.opts.Namespaces}) //nolint:gosec // never negative
 	if err != nil {
 		return false, storeError("counting evidence", err)
@@ -269,10 +269,14 @@ func (p *pass) readState(ctx context.Context) error {
 	return nil
 }
 
-// load reads recommendations and knowledge once for the whole pass.
+// load reads recommendations and knowledge once for the whole pass, and recovers
+// what a crash left.
 func (p *pass) load(ctx context.Context) error {
 	var err error
 	if p.cases, p.result.Unread, err = p.Cases(ctx); err != nil {
+		return err
+	}
+	if p.result.Recovered, err = p.recoverCases(ctx, p.now, p.cases); err != nil {
 		return err
 	}
 	p.items, _, err = p.knowledge.Items(ctx, false)
@@ -348,13 +352,9 @@ func (p *pass) commit(ctx context.Context) error {
 	if p.seen {
 		p.state.LLMWatermark = max(p.state.LLMWatermark, seq)
 	}
-	m, err := module.ToMap(p.state)
+	raw, err := encodeStored(p.state)
 	if err != nil {
-		return storeError("encoding the state of the loop", err)
-	}
-	raw, err := schema.CanonicalJSON(m)
-	if err != nil {
-		return storeError("encoding the state of the loop", err)
+		return err
 	}
 	switch _, err := p.store.Put(ctx, BucketState, stateKey, raw, p.rev); {
 	case errors.Is(err, ErrConflict):

@@ -9,7 +9,6 @@ import (
 
 	"github.com/apbus/apbus/contextwire"
 	"github.com/apbus/apbus/module"
-	"github.com/apbus/apbus/schema"
 )
 
 // AnalyzerConfig is what an administrator set for one family of analyzers. It can
@@ -39,13 +38,9 @@ func (e *Engine) Configure(ctx context.Context, who Actor, family string, c Anal
 		return module.Errorf(module.CodeLoopInvalid, "severity %.16q is unknown", c.SeverityFloor)
 	}
 	c.V = 1
-	m, err := module.ToMap(c)
+	raw, err := encodeStored(c)
 	if err != nil {
-		return storeError("encoding the configuration", err)
-	}
-	raw, err := schema.CanonicalJSON(m)
-	if err != nil {
-		return storeError("encoding the configuration", err)
+		return err
 	}
 	entry, err := e.store.Get(ctx, BucketState, configKey(family))
 	if err != nil {

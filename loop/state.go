@@ -1,12 +1,10 @@
 package loop
 
 import (
-	"fmt"
 	"slices"
 
 	"github.com/apbus/apbus/contextwire"
 	"github.com/apbus/apbus/module"
-	"github.com/apbus/apbus/schema"
 )
 
 // State is where a recommendation is in its life:
@@ -204,23 +202,11 @@ func (s *Status) take(e AuditEntry, seq uint64, hash string) error {
 }
 
 func encodeAudit(e AuditEntry) ([]byte, error) {
-	m, err := module.ToMap(e)
-	if err != nil {
-		return nil, fmt.Errorf("encode audit entry: %w", err)
-	}
-	raw, err := schema.CanonicalJSON(m)
-	if err != nil {
-		return nil, fmt.Errorf("encode audit entry: %w", err)
-	}
-	return raw, nil
+	return encodeStored(e)
 }
 
 func decodeAudit(raw []byte) (e AuditEntry, hash string, err error) {
-	m, err := contextwire.DecodeMap(contextwire.JSON, raw, contextwire.Limits{MaxBody: MaxStoreValue})
-	if err != nil {
-		return e, "", module.Errorf(module.CodeLoopInvalid, "audit entry cannot be read: %w", err)
-	}
-	if err := module.FromMap(m, &e); err != nil {
+	if err := decodeStored(auditLayout, raw, &e); err != nil {
 		return e, "", module.Errorf(module.CodeLoopInvalid, "audit entry cannot be read: %w", err)
 	}
 	return e, contextwire.EvidenceHash(raw), nil
