@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"math"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -21,6 +22,7 @@ type fixture struct {
 	*task.Writer
 	t    *testing.T
 	mem  *task.MemLog
+	term atomic.Int32
 	opts task.WriterOptions
 
 	stop  context.CancelCauseFunc
@@ -84,7 +86,10 @@ func (f *fixture) lead() {
 
 func (f *fixture) leadOver(log task.Log) {
 	f.t.Helper()
-	w, err := task.NewWriter(log, f.opts)
+	term := f.term.Add(1)
+	opts := f.opts
+	opts.Leading = func() bool { return f.term.Load() == term }
+	w, err := task.NewWriter(log, opts)
 	if err != nil {
 		f.t.Fatal(err)
 	}

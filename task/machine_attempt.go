@@ -11,6 +11,7 @@ import (
 // owner is who an attempt is given to.
 type owner struct {
 	node, boot, call string
+	epoch            int64
 	// rerun says that the module may be run twice.
 	rerun bool
 }
@@ -26,7 +27,7 @@ func (ru rules) grant(r *Record, m moment, o owner) {
 	r.Attempt++
 	r.Rerun = o.rerun
 	r.Progress = nil
-	r.Lease = &Lease{Node: o.node, Boot: o.boot, Epoch: m.number, Until: m.now.Add(ru.firstLease()), Call: o.call}
+	r.Lease = &Lease{Node: o.node, Boot: o.boot, Epoch: o.epoch, Until: m.now.Add(ru.firstLease()), Call: o.call}
 }
 
 // start makes a granted attempt a running one.
@@ -51,6 +52,7 @@ func (ru rules) queue(r *Record, m moment, actor, node, cause string) {
 // release takes back an attempt that did not start: it never was.
 func (ru rules) release(r *Record, m moment, cause string) {
 	node := r.Lease.Node
+	r.VoidEpoch = r.Lease.Epoch
 	r.Attempt--
 	if r.CancelRequested != nil {
 		r.Error = cancelled(r, m)

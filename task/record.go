@@ -73,6 +73,8 @@ type Record struct {
 	// LastEpoch is the epoch of the last attempt that ended by its worker's report, by
 	// which a repeated report is known.
 	LastEpoch int64 `json:"last_epoch,omitempty"`
+	// VoidEpoch is the epoch of the last grant that was taken back.
+	VoidEpoch int64 `json:"void_epoch,omitempty"`
 	// Deliveries counts attempts that ended because their node was lost.
 	Deliveries      int            `json:"deliveries"`
 	CancelRequested *CancelRequest `json:"cancel_requested,omitempty"`

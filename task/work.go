@@ -109,8 +109,8 @@ const (
 	OutcomeReleased = "released"
 )
 
-// FinishReport ends an attempt. It may be repeated; the answer to a repetition is
-// the same.
+// FinishReport ends an attempt. It may be repeated; the answer to a repetition tells
+// how the task is then.
 type FinishReport struct {
 	LeaseRef
 	Node    string `json:"node"`

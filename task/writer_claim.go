@@ -3,6 +3,7 @@ package task
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"time"
 
 	"github.com/apbus/apbus/contextwire"
@@ -208,11 +209,15 @@ func (q *queue) upcoming(priority, n int) []*item {
 	return items
 }
 
+// newEpoch makes a number that was not given before, by whatever writer: 53 random
+// bits, which every JSON reader can hold. They need not rise.
+func newEpoch() int64 { return rand.Int64N(1<<53-1) + 1 }
+
 // grant gives the attempt of a queued item to a node, in memory. w is locked.
 func (w *Writer) grant(it *item, req ClaimRequest, rerun bool) {
 	m := w.moment()
 	next := it.rec.next()
-	w.rules.grant(next, m, owner{node: req.Node, boot: req.Boot, call: contextwire.NewCallID(), rerun: rerun})
+	w.rules.grant(next, m, owner{node: req.Node, boot: req.Boot, call: contextwire.NewCallID(), epoch: newEpoch(), rerun: rerun})
 	it.until, it.heard = next.Lease.Until, false
 	if rerun {
 		w.rules.start(next, m)

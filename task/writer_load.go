@@ -8,6 +8,11 @@ import (
 	"time"
 )
 
+// takeoverGap is how many numbers a new writer leaves out, so that what it tells
+// comes after what its predecessor told and did not write, even when the clock of that
+// one was ahead by as many microseconds.
+const takeoverGap = 10_000_000
+
 // load reads the log and builds the index (durable design, takeover). Attempts that
 // were running are left to their nodes for one lease.
 func (w *Writer) load(ctx context.Context) error {
@@ -51,6 +56,7 @@ func (w *Writer) load(ctx context.Context) error {
 	for i := range tasks {
 		w.number = max(w.number, tasks[i].rec.Number, tasks[i].rec.Order)
 	}
+	w.number += takeoverGap
 	for i := range tasks {
 		w.restore(tasks[i].id, tasks[i].rec, now)
 		tasks[i].rec = nil

@@ -51,6 +51,11 @@ func (w *Writer) fire(ctx context.Context) time.Duration {
 // fireItems handles up to a chunk of due items. missing are those whose records have
 // to be read first; they stay armed. w is locked.
 func (w *Writer) fireItems(m moment) (more bool, missing []*item) {
+	defer func() {
+		for _, it := range missing {
+			w.timers.set(it, it.wake)
+		}
+	}()
 	for range scanChunk / 4 {
 		it := w.timers.pop(m.now)
 		if it == nil {
@@ -72,9 +77,6 @@ func (w *Writer) fireItems(m moment) (more bool, missing []*item) {
 		default:
 			w.tick(it, w.moment())
 		}
-	}
-	for _, it := range missing {
-		w.timers.set(it, it.wake)
 	}
 	return true, missing
 }

@@ -41,14 +41,12 @@ func (w *Writer) adopt(ref LeaseRef, node string) bool {
 	}
 	it := w.items[id]
 	if it == nil || it.place != inQueued || it.rec == nil ||
-		ref.Attempt != it.rec.Attempt+1 || ref.Epoch <= it.rec.Number || ref.Epoch > w.number ||
-		it.dirty > 0 || node == "" || !w.shapes.recall(it.q.id).rerun {
+		ref.Attempt != it.rec.Attempt+1 || ref.Epoch <= 0 || ref.Epoch == it.rec.VoidEpoch || it.dirty > 0 || node == "" || !w.shapes.recall(it.q.id).rerun {
 		return false
 	}
 	m := w.moment()
 	next := it.rec.next()
-	w.rules.grant(next, m, owner{node: node, rerun: true})
-	next.Lease.Epoch = ref.Epoch
+	w.rules.grant(next, m, owner{node: node, epoch: ref.Epoch, rerun: true})
 	it.until = next.Lease.Until
 	w.rules.start(next, m)
 	w.change(w.room(1), it, next)
@@ -57,8 +55,14 @@ func (w *Writer) adopt(ref LeaseRef, node string) bool {
 
 // Start makes attempts durable before their modules run; see [WorkSource].
 func (w *Writer) Start(ctx context.Context, req StartRequest) (LeaseAnswer, error) {
+	for _, ref := range req.Refs {
+		w.remember(ref)
+	}
 	return w.leases(ctx, req.Refs, func(ref LeaseRef) (*batch, LeaseVerdict) {
 		it, err := w.owned(ref)
+		if err != nil && w.adopt(ref, req.Node) {
+			it, err = w.owned(ref)
+		}
 		if err != nil {
 			return nil, LeaseVerdict{Lost: true}
 		}
