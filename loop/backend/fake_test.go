@@ -2,6 +2,7 @@ package backend_test
 
 import (
 	"bufio"
+	"context"
 	"fmt"
 	"io"
 	"os"
@@ -9,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/apbus/apbus/loop/looptest"
 )
 
 // fakeMode names the variable that makes the test binary a model.
@@ -67,6 +70,15 @@ func fakeModel(mode string, in io.Reader, out io.Writer) int {
 			return 1
 		}
 		fmt.Fprint(out, `{}`)
+	case "hostile":
+		var seed uint64
+		_, _ = fmt.Sscan(os.Getenv("SEED"), &seed)
+		request, _ := io.ReadAll(r)
+		answer, err := looptest.NewHostile(seed+uint64(len(request))).Complete(context.Background(), string(request))
+		if err != nil {
+			return 1
+		}
+		fmt.Fprint(out, answer)
 	case "env":
 		fmt.Fprintf(out, "%q", os.Environ())
 	case "args":
