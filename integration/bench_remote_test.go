@@ -33,6 +33,20 @@ type bench struct {
 
 func newBench(b *testing.B) *bench {
 	b.Helper()
+	mods, err := examples.Modules(examples.Options{Node: "n1", Groups: []string{"math"}})
+	if err != nil {
+		b.Fatal(err)
+	}
+	client, url := benchNode(b, mods...)
+	r := &bench{client: client, inputs: map[string]any{"a": int64(1), "b": int64(2)}}
+	r.peers(b, url)
+	return r
+}
+
+// benchNode is an embedded server on a socket, one node that hosts modules with
+// the standard pipeline, and a client that knows them.
+func benchNode(b *testing.B, modules ...module.Module) (client *bus.Client, url string) {
+	b.Helper()
 	must := func(err error) {
 		b.Helper()
 		if err != nil {
@@ -50,9 +64,7 @@ func newBench(b *testing.B) *bench {
 		return c
 	}
 	reg := registry.New(registry.Options{Logger: quiet})
-	mods, err := examples.Modules(examples.Options{Node: "n1", Groups: []string{"math"}})
-	must(err)
-	for _, m := range mods {
+	for _, m := range modules {
 		must(reg.Register(m))
 	}
 	x, err := executor.New(reg, executor.Config{}, executor.WithLogger(quiet))
@@ -60,14 +72,13 @@ func newBench(b *testing.B) *bench {
 	node, err := bus.NewNode(connect(), x, bus.NodeOptions{ID: "n1", Logger: quiet})
 	must(err)
 	b.Cleanup(func() { _ = node.Close() })
-	client, err := bus.NewClient(connect(), bus.ClientOptions{Logger: quiet})
+	client, err = bus.NewClient(connect(), bus.ClientOptions{Logger: quiet})
 	must(err)
 	b.Cleanup(client.Close)
-	must(client.WaitModule(b.Context(), "math.add"))
-
-	r := &bench{client: client, inputs: map[string]any{"a": int64(1), "b": int64(2)}}
-	r.peers(b, server.URL())
-	return r
+	for _, m := range modules {
+		must(client.WaitModule(b.Context(), m.Descriptor().ID))
+	}
+	return client, server.URL()
 }
 
 // peers sets up the baseline: request and reply are the bytes that a call and
