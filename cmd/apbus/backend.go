@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/apbus/apbus/cancel"
+	"github.com/apbus/apbus/contextwire"
 	"github.com/apbus/apbus/internal/settings"
 	"github.com/apbus/apbus/module"
 )
@@ -19,6 +20,8 @@ type backend interface {
 	Modules(ctx context.Context) ([]map[string]any, error)
 	Module(ctx context.Context, id string) (map[string]any, error)
 	Nodes(ctx context.Context) ([]map[string]any, error)
+	// Stats asks every node what it does and has done.
+	Stats(ctx context.Context) ([]contextwire.NodeStats, error)
 	// Drain tells a node to take nothing new and to finish within grace.
 	Drain(ctx context.Context, node string, grace time.Duration) (map[string]any, error)
 	// Call waits for the end. When ctx is cancelled it cancels the remote work and

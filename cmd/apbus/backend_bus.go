@@ -120,6 +120,11 @@ func (b *busBackend) Nodes(context.Context) ([]map[string]any, error) {
 	return out, nil
 }
 
+// Stats asks the nodes themselves.
+func (b *busBackend) Stats(ctx context.Context) ([]contextwire.NodeStats, error) {
+	return b.client.FleetStats(ctx)
+}
+
 // Drain drains a node.
 func (b *busBackend) Drain(ctx context.Context, node string, grace time.Duration) (map[string]any, error) {
 	inFlight, err := b.client.Drain(ctx, node, grace, clientName)

@@ -166,6 +166,28 @@ func (b *httpBackend) Nodes(ctx context.Context) ([]map[string]any, error) {
 	return b.list(ctx, "nodes")
 }
 
+// Stats asks the router, which asks the nodes.
+func (b *httpBackend) Stats(ctx context.Context) ([]contextwire.NodeStats, error) {
+	doc, _, err := b.send(ctx, ask{method: http.MethodGet, path: []string{"v1", "stats"}})
+	if err != nil {
+		return nil, err
+	}
+	list, ok := doc["nodes"].([]any)
+	if !ok {
+		return nil, errNoStats
+	}
+	out := make([]contextwire.NodeStats, 0, len(list))
+	for _, item := range list {
+		m, _ := item.(map[string]any)
+		n, err := contextwire.NodeStatsFromMap(m)
+		if err != nil {
+			return nil, fmt.Errorf("%w: %w", errNoStats, err)
+		}
+		out = append(out, *n)
+	}
+	return out, nil
+}
+
 func (b *httpBackend) list(ctx context.Context, what string) ([]map[string]any, error) {
 	doc, _, err := b.send(ctx, ask{method: http.MethodGet, path: []string{"v1", what}})
 	if err != nil {

@@ -29,6 +29,7 @@ type cli struct {
 	Bench      benchCmd      `cmd:"" help:"Make load and measure it."`
 	Approvals  approvalsCmd  `cmd:"" help:"Look at calls that wait for a person, and decide."`
 	Evidence   evidenceCmd   `cmd:"" help:"Show what happened: calls, denials, decisions."`
+	Top        topCmd        `cmd:"" help:"Watch what modules and nodes do: calls and errors a second, latencies, load."`
 	Version    versionCmd    `cmd:"" help:"Print the version."`
 	Completion completionCmd `cmd:"" help:"Print a completion script for a shell."`
 	Complete   completeCmd   `cmd:"" hidden:"" passthrough:"" help:"Print the completions of a command line."`

@@ -311,6 +311,7 @@ const everyCommand = "approvals\nbench\n" +
 	"evidence\n" +
 	"modules\n" +
 	"nodes\n" +
+	"top\n" +
 	"version\n"
 
 func TestCompletions(t *testing.T) {
