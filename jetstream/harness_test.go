@@ -57,6 +57,26 @@ func open(t *testing.T, s *natstest.Server, o durable.Options, opts ...nats.Opti
 	return store, nc.Close
 }
 
+// openOver is open over a way of the test's.
+func openOver(t *testing.T, way nats.InProcessConnProvider, o durable.Options) (*durable.Store, func()) {
+	t.Helper()
+	nc, err := nats.Connect("", nats.InProcessServer(way), nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond),
+		nats.ReconnectJitter(0, 0), nats.PingInterval(time.Hour))
+	if err != nil {
+		t.Fatal(err)
+	}
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.JS = js
+	store, err := durable.Open(t.Context(), o)
+	if err != nil {
+		t.Fatalf("Open: %v", err)
+	}
+	return store, nc.Close
+}
+
 // reign is a leadership that a test holds until it leaves.
 type reign struct {
 	log   *durable.Log
@@ -144,6 +164,8 @@ func expect(into map[string]string, list []task.Entry) {
 		into[e.Key] = string(e.Body)
 	}
 }
+
+func equal(a, b map[string]string) bool { return maps.Equal(a, b) }
 
 // same compares what is held with what should be.
 func same(t *testing.T, what string, got, want map[string]string) {

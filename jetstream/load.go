@@ -27,6 +27,7 @@ const (
 // come to it, even where a replica lags behind.
 func (l *Log) Load(ctx context.Context, prefixes ...string) iter.Seq2[task.Entry, error] {
 	return func(yield func(task.Entry, error) bool) {
+		reader := ctx
 		ctx, stop := context.WithCancelCause(ctx)
 		pages := make(chan page, 1)
 		var wg sync.WaitGroup
@@ -50,6 +51,9 @@ func (l *Log) Load(ctx context.Context, prefixes ...string) iter.Seq2[task.Entry
 				yield(task.Entry{}, unavailable(p.err))
 				return
 			}
+		}
+		if reader.Err() != nil {
+			yield(task.Entry{}, unavailable(context.Cause(reader)))
 		}
 	}
 }
