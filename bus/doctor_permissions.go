@@ -79,10 +79,11 @@ func (d *doctor) permissions(ctx context.Context, c *HealthCheck) error {
 	return nil
 }
 
-// tryPublish publishes a message that no stream stores and no one answers.
+// tryPublish publishes a message that no stream stores and no one answers. It has no
+// body, so that who follows the catalogue takes it for the end of an unknown node.
 func (d *doctor) tryPublish(ctx context.Context, subject string) (refused bool, err error) {
 	return d.violates(ctx, func() error {
-		return d.nc.PublishMsg(&nats.Msg{Subject: subject, Header: nats.Header{"Nats-Expected-Stream": {nobody}}, Data: []byte("{}")})
+		return d.nc.PublishMsg(&nats.Msg{Subject: subject, Header: nats.Header{"Nats-Expected-Stream": {nobody}}})
 	})
 }
 

@@ -151,6 +151,7 @@ func everyRoute() []routeCase {
 		{"GET", "/v1/approvals", gateway.ScopeReview, 501},
 		{"GET", "/v1/approvals/a.b", gateway.ScopeReview, 501},
 		{"POST", "/v1/approvals/a.b/decision", gateway.ScopeReview, 400},
+		{"GET", "/v1/doctor", gateway.ScopeOperate, 501},
 		{"GET", "/v1/stats", gateway.ScopeCall, 501},
 		{"GET", "/v1/evidence", gateway.ScopeOperate, 501},
 		{"GET", "/metrics", gateway.ScopeCall, 404},

@@ -23,6 +23,8 @@ type Options struct {
 	Readiness Readiness
 	// Streamer is GENERAL_NOT_IMPLEMENTED when nil, for modules that stream.
 	Streamer Streamer
+	// Doctor is GENERAL_NOT_IMPLEMENTED when nil.
+	Doctor Doctor
 	// Governance and Approvals are GENERAL_NOT_IMPLEMENTED when nil.
 	Governance Governance
 	Approvals  Approvals
@@ -129,6 +131,7 @@ type Gateway struct {
 	governance Governance
 	approvals  Approvals
 	evidence   Evidence
+	doctor     Doctor
 	stats      Stats
 	metrics    http.Handler
 
@@ -176,6 +179,9 @@ func New(o Options) (*Gateway, error) {
 	if o.Governance == nil {
 		o.Governance = GovernanceFunc(nil)
 	}
+	if o.Doctor == nil {
+		o.Doctor = DoctorFunc(nil)
+	}
 	if o.Approvals == nil {
 		o.Approvals = noApprovals{}
 	}
@@ -193,7 +199,7 @@ func New(o Options) (*Gateway, error) {
 	}
 	g := &Gateway{
 		invoker: o.Invoker, streamer: o.Streamer, catalog: o.Catalog, fleet: o.Fleet, calls: o.Calls, readiness: o.Readiness, governance: o.Governance,
-		approvals: o.Approvals, evidence: o.Evidence, auth: o.Auth, limits: limits, decode: contextwire.Limits{MaxBody: int(limits.MaxBody)},
+		approvals: o.Approvals, evidence: o.Evidence, doctor: o.Doctor, auth: o.Auth, limits: limits, decode: contextwire.Limits{MaxBody: int(limits.MaxBody)},
 		stats: o.Stats, metrics: o.Metrics,
 		name: o.Name, log: o.Logger,
 		origin:   http.NewCrossOriginProtection(),

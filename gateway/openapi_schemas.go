@@ -100,6 +100,12 @@ func componentSchemas() map[string]any {
 				"governance": map[string]any{"anyOf": []any{record(governanceKeys(), flags(governanceKeys())), typed("null")}},
 			})),
 		}),
+		"Diagnosis": record([]string{"checks"}, map[string]any{"checks": listOf(record([]string{"check", "state", "note", "findings"}, map[string]any{
+			"check": text, "state": map[string]any{"type": "string", "enum": []any{"ok", "found", "skipped"}}, "note": nullable("string"),
+			"findings": listOf(record([]string{"severity", "what", "problem", "mend"}, map[string]any{
+				"severity": map[string]any{"type": "string", "enum": []any{"error", "warning"}}, "what": text, "problem": text, "mend": text,
+			})),
+		}))}),
 		"DrainRequest": record(nil, map[string]any{"grace_ms": integer}),
 		"DrainResult":  record([]string{"node", "in_flight"}, map[string]any{"node": text, "in_flight": integer}),
 		"Call":         record([]string{"call", "attempt", "module_id", "state"}, call),

@@ -104,6 +104,11 @@ func (g *Gateway) routes() []*route {
 			handle:  g.drainNode,
 		},
 		{
+			method: http.MethodGet, pattern: "/v1/doctor", operation: "showDoctor",
+			summary: "Misconfigurations of the bus, and how each is mended", scope: ScopeOperate, class: control,
+			answers: []outcome{{200, "Diagnosis", "What was looked at, with what was found. It takes a few seconds."}}, handle: g.showDoctor,
+		},
+		{
 			method: http.MethodGet, pattern: "/v1/governance", operation: "showGovernance",
 			summary: "What stands in front of the modules of each node, as it is now", scope: ScopeOperate, class: control,
 			answers: []outcome{{200, "GovernanceList", "The nodes, sorted by ID; governance is null for one that did not say."}},

@@ -15,7 +15,7 @@ import (
 type cli struct {
 	Router  string   `default:"http://127.0.0.1:8420" placeholder:"URL" help:"Router to speak to."`
 	Token   string   `secret:"" placeholder:"TOKEN" help:"Bearer token for the router."`
-	NATS    []string `name:"nats" placeholder:"URL" help:"Speak to the bus itself, without a router: modules, nodes, call, check, cancel."`
+	NATS    []string `name:"nats" placeholder:"URL" help:"Speak to the bus itself, without a router: modules, nodes, call, check, cancel, doctor."`
 	NS      string   `name:"ns" default:"default" placeholder:"NAME" help:"Namespace on the bus, with --nats."`
 	Creds   string   `placeholder:"FILE" help:"NATS credentials file, with --nats."`
 	MaxBody int      `default:"67108864" placeholder:"BYTES" help:"Largest inputs and output of a call, with --nats."`
@@ -28,6 +28,7 @@ type cli struct {
 	Cancel     cancelCmd     `cmd:"" help:"Stop calls, wherever they run."`
 	Bench      benchCmd      `cmd:"" help:"Make load and measure it."`
 	Approvals  approvalsCmd  `cmd:"" help:"Look at calls that wait for a person, and decide."`
+	Doctor     doctorCmd     `cmd:"" help:"Look for misconfigurations of the bus, and say how to mend them."`
 	Evidence   evidenceCmd   `cmd:"" help:"Show what happened: calls, denials, decisions."`
 	Top        topCmd        `cmd:"" help:"Watch what modules and nodes do: calls and errors a second, latencies, load."`
 	Version    versionCmd    `cmd:"" help:"Print the version."`

@@ -60,7 +60,10 @@ func events(list ...string) fakeAnswer {
 }
 
 // routes is the whole API as the fake serves it.
-func routes() map[string]fakeAnswer {
+func routes() map[string]fakeAnswer { return routesWith("") }
+
+// routesWith is the same with one more check of the doctor.
+func routesWith(sick string) map[string]fakeAnswer {
 	return map[string]fakeAnswer{
 		"GET /v1/modules":                         {body: `{"modules":[` + addDoc + `,` + payDoc + `]}`},
 		"GET /v1/modules/math.add":                {body: addDoc},
@@ -75,6 +78,7 @@ func routes() map[string]fakeAnswer {
 		"GET /v1/nodes":                           {body: nodesDoc},
 		"POST /v1/nodes/n1/drain":                 {status: 202, body: `{"node":"n1","in_flight":3}`},
 		"POST /v1/nodes/n9/drain":                 {status: 404, body: `{"error":{"code":"GATEWAY_NOT_FOUND","message":"no node of this id is known"}}`},
+		"GET /v1/doctor":                          {body: `{"checks":[{"check":"permissions","findings":[],"note":null,"state":"ok"},{"check":"catalogue","findings":[],"note":"there is none","state":"skipped"},{"check":"clock_skew","findings":[{"mend":"keep time","problem":"it is late","severity":"warning","what":"node n1"}],"note":null,"state":"found"}` + sick + `]}`},
 		"DELETE /v1/calls/call-1":                 {status: 202, body: `{"nodes":["n1"],"calls":["call-1"],"state":"cancelling"}`},
 		"DELETE /v1/calls/call-1?reason=too+slow": {status: 202, body: `{"nodes":["n1"],"calls":["call-1"],"state":"cancelling"}`},
 		"DELETE /v1/calls?root=call-1":            {status: 202, body: `{"nodes":["n1","n2"],"calls":["call-1","call-2"],"state":"cancelling"}`},
@@ -218,6 +222,33 @@ func TestCommands(t *testing.T) {
 	}
 }
 
+func TestDoctor(t *testing.T) {
+	const sick = `,{"check":"stream_overlap","findings":[{"mend":"narrow it","problem":"it captures calls","severity":"error","what":"stream S"}],"note":null,"state":"found"}`
+	for _, tt := range []struct {
+		name, sick string
+		args       []string
+		exit       int
+		stderr     string
+	}{
+		{"doctor", "", []string{"doctor"}, 0, ""},
+		{"doctor json", "", []string{"doctor", "--json"}, 0, ""},
+		{"doctor found", sick, []string{"doctor"}, 1, ""},
+		{"doctor found json", sick, []string{"doctor", "--json"}, 1, ""},
+		{"doctor role", "", []string{"doctor", "--role", "node"}, 2, "--role node is for --nats"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			f := newFakeRouter(t, routesWith(tt.sick))
+			got := runCLI(t.Context(), "", map[string]string{"APBUS_ROUTER": f.URL}, tt.args...)
+			if got.exit != tt.exit || !strings.Contains(got.stderr, tt.stderr) || (tt.stderr == "") != (got.stderr == "") {
+				t.Errorf("exit code %d, stderr %q", got.exit, got.stderr)
+			}
+			if tt.exit != 2 {
+				golden(t, strings.ReplaceAll(tt.name, " ", "-"), got.stdout)
+			}
+		})
+	}
+}
+
 func TestHeaders(t *testing.T) {
 	for _, tt := range []struct {
 		name string
@@ -308,6 +339,7 @@ const everyCommand = "approvals\nbench\n" +
 	"cancel\n" +
 	"check\n" +
 	"completion\n" +
+	"doctor\n" +
 	"evidence\n" +
 	"modules\n" +
 	"nodes\n" +

@@ -176,6 +176,8 @@ func TestWithoutARouter(t *testing.T) {
 		{"check", []string{"check", "inventory.reserve", `items=[{"sku":"tea","qty":2}]`}, 0, "Reserve 2 of 1000000 tea", ""},
 		{"check refused", []string{"check", "math.add", "a=1"}, 1, "math.add would be refused", ""},
 		{"cancel unknown", []string{"cancel", "AAAAAAAAAAAAAAAAAAAAAA"}, 1, "", "nobody knows"},
+		{"doctor", []string{"doctor"}, 0, "stream_overlap     ok\nwildcard_listener  ok\nqueue_groups       ok (seen from outside", ""},
+		{"doctor json", []string{"doctor", "--role", "node", "--json"}, 0, `{"checks":[{"check":"permissions","findings":[],"note":null,"state":"ok"}`, ""},
 		{"detach", []string{"call", "math.add", "--detach"}, 2, "", "--detach needs a router"},
 		{"drain unknown", []string{"nodes", "drain", "n9"}, 1, "", "BUS_NO_RESPONDERS"},
 	} {

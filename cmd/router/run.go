@@ -57,7 +57,7 @@ func serve(ctx context.Context, spec settings.Spec) error {
 	}
 	defer func() { _ = listener.Close() }() // closed by the server already, except on an early error
 
-	conns, where, closeBus, err := openBus(ctx, cfg, log)
+	conns, where, doctor, closeBus, err := openBus(ctx, cfg, log)
 	if err != nil {
 		return err
 	}
@@ -106,7 +106,7 @@ func serve(ctx context.Context, spec settings.Spec) error {
 	defer work.close()
 	g, err := gateway.New(gateway.Options{ //nolint:contextcheck // a request brings its own
 		Invoker: client, Streamer: client, Catalog: catalog{client}, Fleet: fleetOf(client), Calls: callsOf(client),
-		Readiness: gateway.ReadyFunc(client.Ready), Governance: governance, Approvals: approvals, Evidence: evidence.shown(), Auth: auth, Name: "router", Version: spec.Version, Logger: log,
+		Readiness: gateway.ReadyFunc(client.Ready), Governance: governance, Doctor: doctor, Approvals: approvals, Evidence: evidence.shown(), Auth: auth, Name: "router", Version: spec.Version, Logger: log,
 		Stats: client, Metrics: eyes.handler(),
 		Limits: gateway.Limits{
 			MaxBody: cfg.MaxBody, MaxHeader: cfg.MaxHeader, MaxRequests: cfg.MaxRequests, MaxDetached: cfg.MaxDetached,
@@ -159,8 +159,9 @@ func shutdown(srv *http.Server, g *gateway.Gateway, log *slog.Logger) {
 
 // openBus connects to the servers given, or starts the embedded one. where is
 // what to tell people, without secrets.
-func openBus(ctx context.Context, cfg *config, log *slog.Logger) (conns *bus.Conns, where string, closeBus func(), err error) {
+func openBus(ctx context.Context, cfg *config, log *slog.Logger) (conns *bus.Conns, where string, doctor gateway.Doctor, closeBus func(), err error) {
 	o := bus.Options{Name: "apbus-router", Servers: cfg.NATS, Creds: cfg.Creds, Logger: log}
+	var embedded *bus.Embedded
 	closeServer := func() {}
 	if len(cfg.NATS) > 0 {
 		safe := make([]string, len(cfg.NATS))
@@ -169,20 +170,20 @@ func openBus(ctx context.Context, cfg *config, log *slog.Logger) (conns *bus.Con
 		}
 		where = strings.Join(safe, ",")
 	} else {
-		embedded, err := bus.StartEmbedded(bus.EmbedOptions{
+		embedded, err = bus.StartEmbedded(bus.EmbedOptions{
 			Listen: cfg.EmbedListen, DataDir: cfg.Data, PowerSafe: cfg.Durability == "power-safe", Logger: log,
 		})
 		if err != nil {
-			return nil, "", nil, fmt.Errorf("start the embedded server: %w", err)
+			return nil, "", nil, nil, fmt.Errorf("start the embedded server: %w", err)
 		}
 		o.InProcess, where, closeServer = embedded.Server(), embedded.URL(), embedded.Shutdown
 	}
 	conns, err = bus.Connect(ctx, o)
 	if err != nil {
 		closeServer()
-		return nil, "", nil, fmt.Errorf("connect to %s: %w", where, err)
+		return nil, "", nil, nil, fmt.Errorf("connect to %s: %w", where, err)
 	}
-	return conns, where, func() {
+	return conns, where, doctorOf(o, cfg.NS, embedded), func() {
 		conns.Close()
 		closeServer()
 	}, nil
