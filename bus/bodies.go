@@ -146,10 +146,17 @@ func nameOf(subject string) string {
 	} else if token, ok := strings.CutPrefix(subject, bodyChunks); ok {
 		raw, err = base64.RawURLEncoding.DecodeString(token)
 	}
-	if _, ok := contextwire.ParseBodyRef((&contextwire.BodyRef{Name: string(raw), SHA256: strings.Repeat("0", 64)}).String()); err != nil || !ok {
+	if err != nil || !nameable(string(raw)) {
 		return ""
 	}
 	return string(raw)
+}
+
+// nameable reports whether an object can have the name.
+func nameable(name string) bool {
+	ref := contextwire.BodyRef{Name: name, SHA256: strings.Repeat("0", 64)}
+	_, ok := contextwire.ParseBodyRef(ref.String())
+	return ok
 }
 
 // failed explains a failure of the object store: the cause of ctx when that has

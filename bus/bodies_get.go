@@ -2,9 +2,12 @@ package bus
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash"
 	"strconv"
 	"strings"
 
@@ -19,9 +22,9 @@ import (
 // it takes a slow consumer for.
 const bodyBatch = 4 << 20
 
-// get reads the object that ref names and makes sure that it has the size that
-// ref says; the digest is left to contextwire, which checks it before decoding.
-// No more memory is allocated than eight times what has arrived.
+// get reads the object that ref names and makes sure that it has the size and
+// the digest that ref says. No more memory is allocated than eight times what has
+// arrived.
 func (s *bodyStore) get(ctx context.Context, ref *contextwire.BodyRef) ([]byte, error) {
 	stream, err := s.existing(ctx)
 	if err != nil {
@@ -39,8 +42,15 @@ func (s *bodyStore) get(ctx context.Context, ref *contextwire.BodyRef) ([]byte, 
 	case info.Size != uint64(ref.Size) || !validToken(info.NUID): //nolint:gosec // never negative
 		return nil, badBody("has another size than its reference says")
 	}
-	r := &bodyReader{store: s, subject: bodyChunks + info.NUID, size: int(ref.Size)}
-	return r.read(ctx)
+	r := &bodyReader{store: s, subject: bodyChunks + info.NUID, size: int(ref.Size), digest: sha256.New()}
+	body, err := r.read(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if hex.EncodeToString(r.digest.Sum(nil)) != ref.SHA256 {
+		return nil, badBody("has another digest than its reference says")
+	}
+	return body, nil
 }
 
 func missingBody() error {
@@ -58,9 +68,10 @@ type bodyReader struct {
 	subject string
 	size    int
 
-	sub  *nats.Subscription
-	body []byte
-	seq  uint64 // of the next chunk, at least
+	sub    *nats.Subscription
+	body   []byte
+	digest hash.Hash
+	seq    uint64 // of the next chunk, at least
 }
 
 // chunkRequest is what a batch asks the server for.
@@ -124,6 +135,7 @@ func (r *bodyReader) batch(ctx context.Context) error {
 		}
 		r.grow(len(m.Data))
 		r.body = append(r.body, m.Data...)
+		_, _ = r.digest.Write(m.Data) // documented never to fail
 		seq, err := strconv.ParseUint(m.Header.Get(jetstream.SequenceHeader), 10, 64)
 		if err != nil {
 			return r.store.failed(ctx, "read", fmt.Errorf("a chunk without a sequence: %w", err))

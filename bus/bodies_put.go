@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -52,29 +53,40 @@ type leftover struct {
 // errNoBucket is a message that no stream took.
 var errNoBucket = errors.New("there is no object store")
 
-// put writes body under the name of ref. Whatever it returns, the leftover must
-// be given to discard once the body is not needed any more or was not stored.
-func (s *bodyStore) put(ctx context.Context, ref *contextwire.BodyRef, body []byte) (*leftover, error) {
-	left := &leftover{name: ref.Name}
+// put writes body under a name and returns the reference to it. Whatever else it
+// returns, the leftover must be given to discard once the body is not needed any
+// more or was not stored.
+func (s *bodyStore) put(ctx context.Context, name string, body []byte) (*contextwire.BodyRef, *leftover, error) {
+	left := &leftover{name: name}
 	select {
 	case s.slots <- struct{}{}:
 		defer func() { <-s.slots }()
 	case <-ctx.Done():
-		return left, context.Cause(ctx)
+		return nil, left, context.Cause(ctx)
 	}
-	err := s.upload(ctx, ref, body, left, false)
+	// The digest is needed last, and takes about as long as the rest of the sending.
+	var ref *contextwire.BodyRef
+	var hashing sync.WaitGroup
+	hashing.Go(func() { ref = contextwire.NewBodyRef(name, body) })
+	defer hashing.Wait()
+	described := func() *contextwire.BodyRef {
+		hashing.Wait()
+		return ref
+	}
+	err := s.upload(ctx, described, body, left, false)
 	if errors.Is(err, errNoBucket) { // the server has lost it since
-		err = s.upload(ctx, ref, body, left, true)
+		err = s.upload(ctx, described, body, left, true)
 	}
-	if err == nil {
-		left.close()
+	if err != nil {
+		return nil, left, err
 	}
-	return left, err
+	left.close()
+	return described(), left, nil
 }
 
 // upload sends the chunks and, when the server has them all, the record that
 // makes an object of them. fresh looks for the bucket although it is known.
-func (s *bodyStore) upload(ctx context.Context, ref *contextwire.BodyRef, body []byte, left *leftover, fresh bool) error {
+func (s *bodyStore) upload(ctx context.Context, ref func() *contextwire.BodyRef, body []byte, left *leftover, fresh bool) error {
 	if _, err := s.open(ctx, fresh); err != nil {
 		return err
 	}
@@ -104,7 +116,7 @@ func (s *bodyStore) upload(ctx context.Context, ref *contextwire.BodyRef, body [
 	chunks := 0
 	for rest := body; len(rest) > 0; chunks++ {
 		n := min(size, len(rest))
-		if err := send(&nats.Msg{Subject: chunksOf(ref.Name), Data: rest[:n]}); err != nil {
+		if err := send(&nats.Msg{Subject: chunksOf(left.name), Data: rest[:n]}); err != nil {
 			return err
 		}
 		rest = rest[n:]
@@ -112,12 +124,12 @@ func (s *bodyStore) upload(ctx context.Context, ref *contextwire.BodyRef, body [
 	if err := s.acknowledged(ctx, left, 0); err != nil {
 		return err
 	}
-	record, err := json.Marshal(newObjectInfo(ref, size, chunks))
+	record, err := json.Marshal(newObjectInfo(ref(), size, chunks))
 	if err != nil {
 		return module.Errorf(module.CodeInternal, "encode the record of a stored body: %w", err)
 	}
 	err = send(&nats.Msg{
-		Subject: metaOf(ref.Name), Data: record,
+		Subject: metaOf(left.name), Data: record,
 		Header: nats.Header{jetstream.MsgRollup: {jetstream.MsgRollupSubject}},
 	})
 	if err != nil {

@@ -68,14 +68,15 @@ func (a *attempt) message(ctx context.Context) (*nats.Msg, error) {
 // call's context, its time, and its cancel.
 func (a *attempt) upload(ctx context.Context, store *bodyStore, body []byte) error {
 	out := a.out
-	large := &largeBody{ref: contextwire.NewBodyRef(a.client.inbox+"."+a.req.CallID+requestBody+strconv.Itoa(a.req.Attempt), body)}
+	large := &largeBody{}
+	name := a.client.inbox + "." + a.req.CallID + requestBody + strconv.Itoa(a.req.Attempt)
 	if !a.deadline.IsZero() {
 		var stop context.CancelFunc
 		ctx, stop = context.WithDeadlineCause(ctx, a.deadline, cancel.Because(cancel.Timeout, a.client.name, "the time of the call is over"))
 		defer stop()
 	}
 	err := out.during(ctx, func(ctx context.Context) (err error) {
-		large.left, err = store.put(ctx, large.ref, body)
+		large.ref, large.left, err = store.put(ctx, name, body)
 		return err
 	})
 	if err == nil {
@@ -127,6 +128,7 @@ func (a *attempt) readBody(ctx context.Context, f *contextwire.Frame) error {
 	err := a.out.during(reading, func(ctx context.Context) error {
 		body, err := store.get(ctx, f.BodyRef)
 		if err == nil {
+			f.BodyRef = nil // it is checked
 			err = f.DecodeBody(body, c.limits)
 		}
 		return err

@@ -78,13 +78,12 @@ func (n *Node) outsource(ctx context.Context, m *nats.Msg) error {
 	if store == nil {
 		return nil
 	}
-	ref := contextwire.NewBodyRef(m.Subject, m.Data)
-	if _, ok := contextwire.ParseBodyRef(ref.String()); !ok {
-		return nil // no name for an object: the reply must fit
+	if !nameable(m.Subject) {
+		return nil // the reply must fit
 	}
 	storing, stop := context.WithTimeoutCause(ctx, replyTime, errBodyLate)
 	defer stop()
-	left, err := store.put(storing, ref, m.Data)
+	ref, left, err := store.put(storing, m.Subject, m.Data)
 	if err == nil {
 		m.Header[contextwire.HeaderBodyRef] = []string{ref.String()}
 		m.Data = nil

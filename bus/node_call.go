@@ -267,7 +267,9 @@ func (r *running) decode() (*contextwire.Request, error) {
 	if err := r.fetch(); err != nil {
 		return nil, err
 	}
-	return r.head.DecodeBody(r.body, r.node.opts.Limits)
+	head := *r.head
+	head.BodyRef = nil // fetch has checked it
+	return head.DecodeBody(r.body, r.node.opts.Limits)
 }
 
 // end forgets the call everywhere. Its terminal frame is kept by then.
