@@ -28,6 +28,8 @@ type Options struct {
 	// Governance and Approvals are GENERAL_NOT_IMPLEMENTED when nil.
 	Governance Governance
 	Approvals  Approvals
+	// Tasks is GENERAL_NOT_IMPLEMENTED when nil.
+	Tasks Tasks
 	// Evidence is GENERAL_NOT_IMPLEMENTED when nil.
 	Evidence Evidence
 	// Stats is GENERAL_NOT_IMPLEMENTED when nil.
@@ -131,6 +133,7 @@ type Gateway struct {
 	governance Governance
 	approvals  Approvals
 	evidence   Evidence
+	tasks      Tasks
 	doctor     Doctor
 	stats      Stats
 	metrics    http.Handler
@@ -199,7 +202,7 @@ func New(o Options) (*Gateway, error) {
 	}
 	g := &Gateway{
 		invoker: o.Invoker, streamer: o.Streamer, catalog: o.Catalog, fleet: o.Fleet, calls: o.Calls, readiness: o.Readiness, governance: o.Governance,
-		approvals: o.Approvals, evidence: o.Evidence, doctor: o.Doctor, auth: o.Auth, limits: limits, decode: contextwire.Limits{MaxBody: int(limits.MaxBody)},
+		approvals: o.Approvals, evidence: o.Evidence, tasks: o.Tasks, doctor: o.Doctor, auth: o.Auth, limits: limits, decode: contextwire.Limits{MaxBody: int(limits.MaxBody)},
 		stats: o.Stats, metrics: o.Metrics,
 		name: o.Name, log: o.Logger,
 		origin:   http.NewCrossOriginProtection(),

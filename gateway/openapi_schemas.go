@@ -117,6 +117,7 @@ func componentSchemas() map[string]any {
 	}
 	maps.Copy(all, approvalSchemas())
 	maps.Copy(all, evidenceSchemas())
+	maps.Copy(all, taskSchemas())
 	return all
 }
 

@@ -1,6 +1,9 @@
 package gateway
 
-import "net/http"
+import (
+	"net/http"
+	"slices"
+)
 
 // routes is everything that is served.
 func (g *Gateway) routes() []*route {
@@ -136,5 +139,5 @@ func (g *Gateway) routes() []*route {
 			method: http.MethodGet, pattern: "/openapi.json", operation: "openapi", summary: "This document", class: control,
 			answers: []outcome{{200, "Inputs", "OpenAPI 3.1."}}, handle: g.serveOpenAPI,
 		},
-	}, append(g.approvalRoutes(), g.evidenceRoutes()...)...)
+	}, slices.Concat(g.approvalRoutes(), g.evidenceRoutes(), g.taskRoutes())...)
 }

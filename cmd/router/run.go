@@ -106,7 +106,7 @@ func serve(ctx context.Context, spec settings.Spec) error {
 	defer work.close()
 	g, err := gateway.New(gateway.Options{ //nolint:contextcheck // a request brings its own
 		Invoker: client, Streamer: client, Catalog: catalog{client}, Fleet: fleetOf(client), Calls: callsOf(client),
-		Readiness: gateway.ReadyFunc(client.Ready), Governance: governance, Doctor: doctor, Approvals: approvals, Evidence: evidence.shown(), Auth: auth, Name: "router", Version: spec.Version, Logger: log,
+		Readiness: gateway.ReadyFunc(client.Ready), Governance: governance, Doctor: doctor, Approvals: approvals, Evidence: evidence.shown(), Tasks: work.shown(), Auth: auth, Name: "router", Version: spec.Version, Logger: log,
 		Stats: client, Metrics: eyes.handler(),
 		Limits: gateway.Limits{
 			MaxBody: cfg.MaxBody, MaxHeader: cfg.MaxHeader, MaxRequests: cfg.MaxRequests, MaxDetached: cfg.MaxDetached,

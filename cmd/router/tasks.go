@@ -8,6 +8,7 @@ import (
 
 	"github.com/apbus/apbus/bus"
 	"github.com/apbus/apbus/cancel"
+	"github.com/apbus/apbus/gateway"
 	"github.com/apbus/apbus/jetstream"
 	"github.com/apbus/apbus/task"
 )
@@ -54,6 +55,14 @@ func startTasks(ctx context.Context, cfg *config, conns *bus.Conns, client *bus.
 		}
 	})
 	return t, nil
+}
+
+// shown is what the gateway asks; nil without JetStream.
+func (t *tasks) shown() gateway.Tasks {
+	if t.client == nil {
+		return nil
+	}
+	return t.client
 }
 
 // close hands the lead over.
