@@ -2,6 +2,7 @@ package loop
 
 import (
 	"context"
+	"math"
 	"time"
 
 	"github.com/apbus/apbus/contextwire"
@@ -20,6 +21,9 @@ func (approvalFriction) Manifest() Manifest {
 		Params: []Param{
 			intParam("min_decisions", 10, 1, 10_000, "how many decisions at least"),
 			ratioParam("min_approved", 0.95, "which share is approved"),
+			// Ten approvals in a row happen to a module of which every fifth request is
+			// rejected, too; the labelled histories have it.
+			ratioParam("min_sure", 0.85, "of which share one can be sure after so few decisions"),
 			intParam("min_requests", 5, 1, 10_000, "how many requests at least, for those that run out"),
 			ratioParam("min_timeouts", 0.2, "which share runs out"),
 			windowParam(30 * day),
@@ -35,7 +39,7 @@ func (approvalFriction) Begin(in Input) Pass {
 	p := in.Params
 	return &frictionPass{
 		w: windowOf(in.Now, p.Duration("window_ms")), minDecisions: int(p.Int("min_decisions")),
-		minRequests: int(p.Int("min_requests")), minApproved: p.Float("min_approved"), minTimeouts: p.Float("min_timeouts"),
+		minRequests: int(p.Int("min_requests")), minApproved: p.Float("min_approved"), sure: p.Float("min_sure"), minTimeouts: p.Float("min_timeouts"),
 		modules: newTable[frictionCell](maxCells / 4),
 	}
 }
@@ -49,6 +53,7 @@ type frictionPass struct {
 	w                         window
 	minDecisions, minRequests int
 	minApproved, minTimeouts  float64
+	sure                      float64
 	modules                   table[frictionCell]
 }
 
@@ -91,7 +96,7 @@ func (p *frictionPass) Drafts(context.Context) ([]Draft, error) {
 			share := float64(c.timeouts) / float64(requests)
 			d.Severity, d.Evidence = SeverityMedium, c.late.hashes()
 			d.Summary = Summary{"exec.approval_late", map[string]any{"module": shown(id), "percent": percent(share), "count": int64(requests)}}
-		case decisions >= p.minDecisions && float64(c.approved) >= p.minApproved*float64(decisions):
+		case decisions >= p.minDecisions && float64(c.approved) >= p.minApproved*float64(decisions) && surely(c.approved, decisions) >= p.sure:
 			share := float64(c.approved) / float64(decisions)
 			d.Severity, d.Evidence = SeverityLow, c.yes.hashes()
 			d.Summary = Summary{"exec.approval_routine", map[string]any{"module": shown(id), "percent": percent(share), "count": int64(decisions)}}
@@ -101,4 +106,13 @@ func (p *frictionPass) Drafts(context.Context) ([]Draft, error) {
 		drafts = append(drafts, d)
 	}
 	return ordered(drafts), nil
+}
+
+// surely is the share that is exceeded with a probability of 95 %, as far as n trials
+// tell (Wilson's lower bound).
+func surely(hits, n int) float64 {
+	const z = 1.645
+	share, trials := float64(hits)/float64(n), float64(n)
+	spread := z * math.Sqrt(share*(1-share)/trials+z*z/(4*trials*trials))
+	return (share + z*z/(2*trials) - spread) / (1 + z*z/trials)
 }

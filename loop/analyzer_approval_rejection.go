@@ -18,6 +18,8 @@ func (approvalRejection) Manifest() Manifest {
 		Types:       []Type{TypeApproval},
 		Params: []Param{
 			intParam("min_count", 3, 1, 1000, "how many rejections at least"),
+			// Who asks a lot is rejected now and then; the labelled histories have it.
+			ratioParam("min_share", 0.6, "in which share of that caller's decided requests"),
 			windowParam(14 * day),
 		},
 		Templates: map[string]string{
@@ -29,18 +31,19 @@ func (approvalRejection) Manifest() Manifest {
 func (approvalRejection) Begin(in Input) Pass {
 	p := in.Params
 	return &rejectionPass{
-		w: windowOf(in.Now, p.Duration("window_ms")), minCount: int(p.Int("min_count")), pairs: newTable[rejectionCell](maxCells),
+		w: windowOf(in.Now, p.Duration("window_ms")), minCount: int(p.Int("min_count")), minShare: p.Float("min_share"), pairs: newTable[rejectionCell](maxCells),
 	}
 }
 
 type rejectionCell struct {
-	n      int
-	sample sample
+	n, approved int
+	sample      sample
 }
 
 type rejectionPass struct {
 	w        window
 	minCount int
+	minShare float64
 	pairs    table[rejectionCell]
 	key      []byte
 }
@@ -49,11 +52,16 @@ func (p *rejectionPass) Since() time.Time { return p.w.since() }
 
 func (p *rejectionPass) Add(r *Record) {
 	e := r.Evidence
-	if !p.w.holds(r) || e.Outcome != contextwire.OutcomeRejected {
+	if !p.w.holds(r) || (e.Outcome != contextwire.OutcomeRejected && e.Outcome != contextwire.OutcomeApproved) {
 		return
 	}
 	p.key = joinKey(p.key[:0], e.ModuleID, callerOf(e))
-	if c := p.pairs.at(p.key); c != nil {
+	c := p.pairs.at(p.key)
+	switch {
+	case c == nil:
+	case e.Outcome == contextwire.OutcomeApproved:
+		c.approved++
+	default:
 		c.n++
 		c.sample.add(r)
 	}
@@ -84,7 +92,7 @@ func (p *rejectionPass) Drafts(context.Context) ([]Draft, error) {
 			flush()
 			id, callers, sum, total = m, tally{}, sample{}, 0
 		}
-		if c.n >= p.minCount {
+		if c.n >= p.minCount && float64(c.n) >= p.minShare*float64(c.n+c.approved) {
 			total += c.n
 			callers[caller] = c.n
 			sum.merge(&c.sample)

@@ -2,14 +2,14 @@ package loop
 
 import "math"
 
-// histogram counts positive numbers in buckets of equal ratio, 5 % wide, so that
-// quantiles are known to 5 % in little memory and in any order of adding.
+// histogram counts positive numbers in buckets of equal ratio, 1 % wide, so that
+// quantiles are known to 1 % in little memory and in any order of adding.
 type histogram struct {
 	n       int
 	buckets map[int16]int
 }
 
-const bucketRatio = 1.05
+const bucketRatio = 1.01
 
 func (h *histogram) add(v float64) {
 	if math.IsNaN(v) || v < 0 {
@@ -28,8 +28,8 @@ func bucketOf(v float64) int16 {
 	return int16(math.Floor(math.Log(v) / math.Log(bucketRatio)))
 }
 
-// quantile is the lower edge of the bucket in which q of all numbers lie, 0 when
-// there are none.
+// quantile is about the smallest number that a share of q of all numbers does not
+// exceed, 0 when there are none.
 func (h *histogram) quantile(q float64) float64 {
 	if h.n == 0 {
 		return 0
@@ -42,7 +42,7 @@ func (h *histogram) quantile(q float64) float64 {
 	seen := 0
 	for b := low; ; b++ {
 		if seen += h.buckets[b]; seen >= want || b == high {
-			return math.Pow(bucketRatio, float64(b))
+			return math.Pow(bucketRatio, float64(b)+0.5)
 		}
 	}
 }

@@ -40,7 +40,8 @@ func (timeoutPressure) Begin(in Input) Pass {
 
 type timeoutCell struct {
 	n, timeouts   int
-	took, used    histogram // milliseconds, share of the limit
+	slow          int       // calls that needed nearly all of their limit
+	took          histogram // milliseconds
 	limit         time.Duration
 	ended, slowed sample
 }
@@ -69,7 +70,9 @@ func (p *timeoutPass) Add(r *Record) {
 	c.limit = max(c.limit, e.Timeout)
 	c.took.add(float64(e.Duration) / float64(time.Millisecond))
 	share := float64(e.Duration) / float64(e.Timeout)
-	c.used.add(share)
+	if share >= p.minP95 {
+		c.slow++
+	}
 	// A caller's short deadline says nothing about the module's limit.
 	own := e.Budget == 0 || e.Budget >= e.Timeout
 	switch {
@@ -86,7 +89,9 @@ func (p *timeoutPass) Drafts(context.Context) ([]Draft, error) {
 	for _, id := range p.modules.sorted() {
 		c := p.modules.cells[id]
 		share := float64(c.timeouts) / float64(c.n)
-		if c.n < p.minCalls || (share < p.minShare && c.used.quantile(0.95) < p.minP95) {
+		// The slowest twentieth of the calls is what is above the 95th percentile.
+		slow := float64(c.slow) > 0.05*float64(c.n)
+		if c.n < p.minCalls || (share < p.minShare && !slow) {
 			continue
 		}
 		severity := SeverityMedium

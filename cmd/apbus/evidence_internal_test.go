@@ -17,7 +17,7 @@ func evidenceAnswers() map[string]fakeAnswer {
 	return map[string]fakeAnswer{
 		"GET /v1/evidence?limit=100": {body: `{"evidence":[` + evidenceFailure + `,` + evidenceDecision + `],"last":8,"more":true}`},
 		"GET /v1/evidence?code=PAY_NO&limit=5&module=pay.charge&since=2h&type=call%2Cstream": {body: `{"evidence":[],"last":8,"more":false}`},
-		"GET /v1/evidence?limit=100&module=m": {body: `{"evidence":[` + evidenceFailure + `],"last":7,"more":false}`},
+		"GET /v1/evidence?limit=100&module=m":                                                {body: `{"evidence":[` + evidenceFailure + `],"last":7,"more":false}`},
 		"GET /v1/evidence?module=m": {header: map[string]string{"Content-Type": "text/event-stream"},
 			body: "event: evidence\nid: 8\ndata: " + evidenceDecision + "\n\n: alive\n\nevent: evidence\nid: 9\ndata: broken\n\n"},
 	}
