@@ -50,6 +50,8 @@ func drivers() map[string]driver {
 		"timeout_cancellation":           driveTimeout,
 		"trace_context":                  driveTraceContext,
 		"approval_gate":                  driveApprovalGate,
+		"async_task_cancellation":        driveTaskCancellation,
+		"async_task_evolution":           driveTaskEvolution,
 		"approval_request_fields":        driveApprovalRequest,
 		"executor_trace_cancellation":    driveTraceCancellation,
 		"gate_provider_binding":          driveGateBinding,

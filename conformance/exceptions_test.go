@@ -22,10 +22,7 @@ func exceptionFor(key string) (exception, bool) {
 }
 
 // later are the files whose subject does not exist yet, with the reason.
-var later = map[string]string{
-	"async_task_cancellation": "comes with the tasks issue",
-	"async_task_evolution":    "comes with the tasks issue",
-}
+var later = map[string]string{}
 
 // The texts that outrank a case, as docs/conformance.md names them.
 const (

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/apbus/apbus/contextwire"
 	"github.com/apbus/apbus/module"
@@ -125,3 +126,6 @@ func (n *node) shutdown() error {
 	n.stop(errors.New("the test ends"))
 	return <-n.ended
 }
+
+// idle lets a module take its time, on the clock of the bubble.
+func idle(d time.Duration) { <-time.After(d) }

@@ -149,7 +149,7 @@ func TestRule07_ATakeoverLosesNoFinishedWork(t *testing.T) {
 				var runs atomic.Int32
 				n, l := f.node("n1", map[string]body{id: func(ctx context.Context, in map[string]any) (map[string]any, error) {
 					runs.Add(1)
-					time.Sleep(2 * time.Second)
+					idle(2 * time.Second)
 					return in, nil
 				}})
 				tid := f.submit(task.Submission{ModuleID: id})
@@ -203,7 +203,7 @@ func TestRule12_WorkersAskOnlyForFreeSlots(t *testing.T) {
 		slow := func(ctx context.Context, in map[string]any) (map[string]any, error) {
 			most.Store(max(most.Load(), now.Add(1)))
 			defer now.Add(-1)
-			time.Sleep(time.Second)
+			idle(time.Second)
 			return in, nil
 		}
 		n, _ := f.node("n1", map[string]body{"job.safe": slow}, func(o *task.WorkerOptions) { o.Slots = 3 })
@@ -276,7 +276,7 @@ func TestRule12_Shutdown(t *testing.T) {
 	}{
 		{name: "what ends within the grace is reported", module: "job.effect", status: task.Completed, within: 4 * time.Second,
 			run: func(_ context.Context, in map[string]any) (map[string]any, error) {
-				time.Sleep(3 * time.Second)
+				idle(3 * time.Second)
 				return in, nil
 			}},
 		{name: "what can run twice goes on elsewhere, and no attempt is spent", module: "job.safe", run: until,
@@ -285,7 +285,7 @@ func TestRule12_Shutdown(t *testing.T) {
 			status: task.Failed, code: module.CodeTaskOutcomeUnknown, within: 11 * time.Second},
 		{name: "a handler that does not stop", module: "job.safe", status: task.Pending, detail: task.Queued, within: 11 * time.Second,
 			run: func(context.Context, map[string]any) (map[string]any, error) {
-				time.Sleep(time.Minute)
+				idle(time.Minute)
 				return nil, errors.New("late")
 			}},
 		{name: "nobody answers", module: "job.safe", run: until, cut: true, status: task.Running, within: 11 * time.Second},
@@ -372,7 +372,7 @@ func TestRule04_ProgressAndCheckpoint(t *testing.T) {
 			if run.Attempt == 1 {
 				for i := range 5 {
 					module.Progress(ctx, float64(i), 5, "working")
-					time.Sleep(time.Second)
+					idle(time.Second)
 				}
 				if err := module.Checkpoint(ctx, map[string]any{"at": 5}); err != nil {
 					return nil, err
