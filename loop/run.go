@@ -109,7 +109,6 @@ type loopState struct {
 }
 
 const (
-	stateKey = "loop"
 	// lockTTL is longer than a pass may take with every call of the model at its limit.
 	lockTTL = 15 * time.Minute
 )
@@ -150,7 +149,7 @@ func (e *Engine) Run(ctx context.Context, now time.Time, o RunOptions) (*Result,
 		Outcome: "ran", AnalyzersRun: []string{}, AnalyzersSkipped: []Skipped{},
 	}}
 	p.opts.Namespaces = slices.Compact(slices.Sorted(slices.Values(o.Namespaces)))
-	unlock, err := e.store.Lock(ctx, p.lockName(), lockTTL)
+	unlock, err := e.store.Lock(ctx, "run."+p.scopeName(), lockTTL)
 	if errors.Is(err, ErrLocked) {
 		p.skip(SkipLocked)
 		return p.result, nil
@@ -180,12 +179,16 @@ func (p *pass) skip(reason string) {
 	p.result.Outcome, p.result.SkipReason = "skipped", reason
 }
 
-func (p *pass) lockName() string {
+// scopeName tells passes over different namespaces apart. Each has a lock and
+// watermarks of its own: what one has seen the other has not.
+func (p *pass) scopeName() string {
 	if len(p.opts.Namespaces) == 0 {
-		return "run.all"
+		return "all"
 	}
-	return "run." + schema.ContentHash(strings.Join(p.opts.Namespaces, "\x1f"))
+	return schema.ContentHash(strings.Join(p.opts.Namespaces, "\x1f"))
 }
+
+func (p *pass) stateKey() string { return "loop." + p.scopeName() }
 
 // run calls the stages in their order.
 func (p *pass) run(ctx context.Context) error {
@@ -251,7 +254,7 @@ func (p *pass) notDue() string {
 }
 
 func (p *pass) readState(ctx context.Context) error {
-	entry, err := p.store.Get(ctx, BucketState, stateKey)
+	entry, err := p.store.Get(ctx, BucketState, p.stateKey())
 	if err != nil {
 		return storeError("reading the state of the loop", err)
 	}
@@ -356,7 +359,7 @@ func (p *pass) commit(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	switch _, err := p.store.Put(ctx, BucketState, stateKey, raw, p.rev); {
+	switch _, err := p.store.Put(ctx, BucketState, p.stateKey(), raw, p.rev); {
 	case errors.Is(err, ErrConflict):
 		return module.Errorf(module.CodeLoopConflict, "another pass has committed meanwhile")
 	case err != nil:
