@@ -31,6 +31,7 @@ type cli struct {
 	Doctor     doctorCmd     `cmd:"" help:"Look for misconfigurations of the bus, and say how to mend them."`
 	Evidence   evidenceCmd   `cmd:"" help:"Show what happened: calls, denials, decisions."`
 	Top        topCmd        `cmd:"" help:"Watch what modules and nodes do: calls and errors a second, latencies, load."`
+	Tasks      tasksCmd      `cmd:"" help:"Submit, watch and steer calls that outlive who made them."`
 	Version    versionCmd    `cmd:"" help:"Print the version."`
 	Completion completionCmd `cmd:"" help:"Print a completion script for a shell."`
 	Complete   completeCmd   `cmd:"" hidden:"" passthrough:"" help:"Print the completions of a command line."`

@@ -168,7 +168,7 @@ func TestCommands(t *testing.T) {
 		{name: "cancel trace", args: []string{"cancel", "--trace", "t1"}, stdout: "call-1\tcancelling\tn1\n"},
 		{name: "cancel unknown", args: []string{"cancel", "call-9"}, exit: 1, stderr: []string{"apbus: nobody knows such a call"}},
 		{name: "cancel unknown json", args: []string{"cancel", "call-9", "--json"}, exit: 1, stdout: `{"calls":[],"nodes":[],"state":"unknown"}` + "\n", stderr: []string{"nobody knows"}},
-		{name: "cancel nothing", args: []string{"cancel"}, exit: 2, stderr: []string{"give one of CALL, --root and --trace"}},
+		{name: "cancel nothing", args: []string{"cancel"}, exit: 2, stderr: []string{"give one of CALL, --root, --task and --trace"}},
 		{name: "cancel twice", args: []string{"cancel", "call-1", "--trace", "t1"}, exit: 2, stderr: []string{"give one of"}},
 		{name: "version", args: []string{"version"}, stdout: "apbus 1.2.3\n"},
 		{name: "unknown key", args: []string{"call", "math.add", "aa=1"}, exit: 2, stderr: []string{`math.add has no input "aa"; did you mean "a"?`}},
@@ -343,6 +343,7 @@ const everyCommand = "approvals\nbench\n" +
 	"evidence\n" +
 	"modules\n" +
 	"nodes\n" +
+	"tasks\n" +
 	"top\n" +
 	"version\n"
 

@@ -41,7 +41,7 @@ func (f *benchInputs) request(s *session, b backend, id string, inputs map[strin
 		}
 		return &callRequest{id: id, inputs: inputs}, nil
 	}
-	flags := inputFlags{ID: f.ID, Pairs: f.Pairs, Input: f.Input}
+	flags := inputFlags{inputArgs: inputArgs{ID: f.ID, Pairs: f.Pairs, Input: f.Input}}
 	r, closeInput, err := flags.request(s, b)
 	defer closeInput()
 	if err != nil || r.raw == nil {

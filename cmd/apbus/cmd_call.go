@@ -11,25 +11,38 @@ import (
 	"github.com/apbus/apbus/module"
 )
 
+// inputArgs name a module and its inputs.
+type inputArgs struct {
+	ID    string   `arg:"" help:"Module to call, such as math.add."`
+	Pairs []string `arg:"" optional:"" sep:"none" name:"k=v" help:"Inputs; the module's schema gives their types. Lists and objects are JSON."`
+	Input string   `short:"i" local:"" placeholder:"JSON|@FILE|-" help:"All inputs as a JSON object, from a file or from standard input."`
+}
+
 // inputFlags are how a call or check gets its inputs.
 type inputFlags struct {
-	ID      string        `arg:"" help:"Module to call, such as math.add."`
-	Pairs   []string      `arg:"" optional:"" sep:"none" name:"k=v" help:"Inputs; the module's schema gives their types. Lists and objects are JSON."`
-	Input   string        `short:"i" local:"" placeholder:"JSON|@FILE|-" help:"All inputs as a JSON object, from a file or from standard input."`
+	inputArgs
 	Timeout time.Duration `local:"" placeholder:"5s" help:"Time the call may take; none leaves it to the module."`
 	Node    string        `local:"" placeholder:"ID" help:"The only node that may have the call."`
 }
 
 // request builds the call. close gives back what it reads from.
 func (f *inputFlags) request(s *session, b backend) (r *callRequest, closeInput func(), err error) {
+	if f.Timeout < 0 {
+		return nil, func() {}, settings.Usagef("--timeout must not be negative")
+	}
+	if r, closeInput, err = f.inputs(s, b); err == nil {
+		r.timeout, r.node = f.Timeout, f.Node
+	}
+	return r, closeInput, err
+}
+
+// inputs reads the inputs. close gives back what they are read from.
+func (f *inputArgs) inputs(s *session, b backend) (r *callRequest, closeInput func(), err error) {
 	closeInput = func() {}
 	if err := module.ValidateID(f.ID); err != nil {
 		return nil, closeInput, err
 	}
-	if f.Timeout < 0 {
-		return nil, closeInput, settings.Usagef("--timeout must not be negative")
-	}
-	r = &callRequest{id: f.ID, timeout: f.Timeout, node: f.Node}
+	r = &callRequest{id: f.ID}
 	switch {
 	case f.Input != "" && len(f.Pairs) > 0:
 		return nil, closeInput, settings.Usagef("give the inputs as key=value or with --input, not both")

@@ -12,15 +12,22 @@ import (
 type cancelCmd struct {
 	Call   string `arg:"" optional:"" help:"The call to stop."`
 	Root   string `local:"" placeholder:"CALL" help:"Stop everything that began with this call."`
+	Task   string `local:"" placeholder:"TASK" help:"Cancel this task, with its calls and the tasks it submitted."`
 	Trace  string `local:"" placeholder:"TRACE" help:"Stop everything of this trace."`
 	Reason string `local:"" placeholder:"TEXT" help:"Why, for the logs and for the callers."`
 }
 
 // Run cancels.
 func (c *cancelCmd) Run(s *session) error {
+	if c.Task != "" {
+		if c.Call != "" || c.Root != "" || c.Trace != "" {
+			return settings.Usagef("give one of CALL, --root, --task and --trace")
+		}
+		return (&taskTargets{IDs: []string{c.Task}, Reason: c.Reason}).do(s, "cancel")
+	}
 	sel := cancel.Selector{Call: c.Call, Root: c.Root, Trace: c.Trace}
 	if sel.Valid() != nil {
-		return settings.Usagef("give one of CALL, --root and --trace")
+		return settings.Usagef("give one of CALL, --root, --task and --trace")
 	}
 	return s.with(func(b backend) error {
 		res, err := b.Cancel(s.ctx, sel, c.Reason)

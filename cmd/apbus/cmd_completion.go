@@ -139,9 +139,9 @@ func (s *session) argumentsOf(node *kong.Node, given []string) (all []string) {
 		return []string{"bash", "fish", "zsh"}
 	case name == "nodes drain" && len(given) == 0:
 		live(func(b backend) ([]map[string]any, error) { return b.Nodes(ctx) }, "node")
-	case (name == "call" || name == "check" || name == "modules") && len(given) == 0:
+	case (name == "call" || name == "check" || name == "modules" || name == "tasks submit" || name == "tasks pause" || name == "tasks resume") && len(given) == 0:
 		live(func(b backend) ([]map[string]any, error) { return b.Modules(ctx) }, "module_id")
-	case name == "call" || name == "check":
+	case name == "call" || name == "check" || name == "tasks submit":
 		_ = s.with(func(b backend) error { // as above
 			m, err := b.Module(ctx, given[0])
 			schema, _ := m["input_schema"].(map[string]any)
