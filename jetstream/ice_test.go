@@ -17,6 +17,7 @@ type ice struct {
 	thawed *sync.Cond
 	frozen bool
 	cut    bool // what is under way when it thaws is lost, with the connection
+	mute   bool // what is written is lost, what comes is read
 	conns  map[*icyConn]struct{}
 }
 
@@ -45,6 +46,13 @@ func (i *ice) freeze(cut bool) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.frozen, i.cut = true, cut
+}
+
+// silence loses what is written from now on, though everything is still heard.
+func (i *ice) silence() {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.mute = true
 }
 
 // thaw lets everything go on, what was written first.
@@ -88,6 +96,9 @@ func (c *icyConn) Read(b []byte) (int, error) {
 func (c *icyConn) Write(b []byte) (int, error) {
 	c.ice.mu.Lock()
 	defer c.ice.mu.Unlock()
+	if c.ice.mute {
+		return len(b), nil
+	}
 	if c.ice.frozen {
 		c.pending = append(c.pending, b...)
 		return len(b), nil

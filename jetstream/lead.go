@@ -148,10 +148,14 @@ func (s *Store) acquire(ctx context.Context, over uint64) (*lead, bool, error) {
 	return l, true, nil
 }
 
-// patient bounds one exchange with the server.
+// patient bounds one exchange with the server. Half a lease leaves time to find out
+// what became of it.
 func (s *Store) patient(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeoutCause(ctx, s.o.LeaseTTL/2, errNoAnswer)
+	return context.WithTimeoutCause(ctx, min(s.o.LeaseTTL/2, longestExchange), errNoAnswer)
 }
+
+// longestExchange is how long an answer is waited for with a long lease.
+const longestExchange = 2 * time.Second
 
 var errNoAnswer = errors.New("the server does not answer")
 

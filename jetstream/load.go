@@ -5,12 +5,15 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"iter"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
+	natsjs "github.com/nats-io/nats.go/jetstream"
 
 	"github.com/apbus/apbus/task"
 )
@@ -20,6 +23,8 @@ const (
 	loadBatch = 4096
 	// loadBytes bounds them in bytes.
 	loadBytes = 16 << 20
+	// loadSilence is how long the server may take to the next message.
+	loadSilence = 5 * time.Second
 )
 
 // Load implements [task.Log]. It sees everything that any former leader has stored:
@@ -27,38 +32,49 @@ const (
 // come to it, even where a replica lags behind.
 func (l *Log) Load(ctx context.Context, prefixes ...string) iter.Seq2[task.Entry, error] {
 	return func(yield func(task.Entry, error) bool) {
-		reader := ctx
-		ctx, stop := context.WithCancelCause(ctx)
-		pages := make(chan page, 1)
-		var wg sync.WaitGroup
-		defer wg.Wait()
-		defer stop(errors.New("nobody reads on"))
-		wg.Go(func() {
-			defer close(pages)
-			l.lead.s.scan(ctx, l.lead.begun, pages)
-		})
-		for p := range pages {
-			for _, m := range p.messages {
-				key, ok := l.lead.s.names.key(m.subject)
-				if !ok || !m.holds() || !wanted(key, prefixes) {
-					continue
-				}
-				if !yield(task.Entry{Key: key, Body: m.data, Seq: m.seq}, nil) {
+		s := l.lead.s
+		// With replicas one that lags may still show a message that has been replaced,
+		// and the stream is read twice: for what is last, and for the entries.
+		var last map[subjectHash]uint64
+		if !s.direct {
+			last = map[subjectHash]uint64{}
+			for m, err := range s.scan(ctx, l.lead.begun, prefixes) {
+				if err != nil {
+					yield(task.Entry{}, unavailable(err))
 					return
 				}
-			}
-			if p.err != nil {
-				yield(task.Entry{}, unavailable(p.err))
-				return
+				last[hashOf(m.subject)] = m.seq
 			}
 		}
-		if reader.Err() != nil {
-			yield(task.Entry{}, unavailable(context.Cause(reader)))
+		for m, err := range s.scan(ctx, l.lead.begun, prefixes) {
+			if err != nil {
+				yield(task.Entry{}, unavailable(err))
+				return
+			}
+			key, ok := s.names.key(m.subject)
+			if !ok || !m.holds() || !hasPrefix(key, prefixes) || last != nil && last[hashOf(m.subject)] != m.seq {
+				continue
+			}
+			if !yield(task.Entry{Key: key, Body: m.data, Seq: m.seq}, nil) {
+				return
+			}
 		}
 	}
 }
 
-func wanted(key string, prefixes []string) bool {
+// subjectHash stands for a subject; two of a million share one less often than once
+// in 10^26 logs.
+type subjectHash [16]byte
+
+func hashOf(subject string) subjectHash {
+	h := fnv.New128a()
+	_, _ = h.Write([]byte(subject)) // never fails
+	var sum subjectHash
+	h.Sum(sum[:0])
+	return sum
+}
+
+func hasPrefix(key string, prefixes []string) bool {
 	for _, prefix := range prefixes {
 		if strings.HasPrefix(key, prefix) {
 			return true
@@ -67,87 +83,194 @@ func wanted(key string, prefixes []string) bool {
 	return len(prefixes) == 0
 }
 
+// filters are the subjects to read for prefixes, the lead's among them.
+func (n names) filters(prefixes []string) []string {
+	filters := []string{n.lead()}
+	for _, kind := range kinds {
+		wanted := len(prefixes) == 0
+		for _, prefix := range prefixes {
+			// A prefix may be longer or shorter than the kind of a key.
+			wanted = wanted || strings.HasPrefix(kind+".", prefix) || strings.HasPrefix(prefix, kind+".")
+		}
+		if wanted {
+			filters = append(filters, n.base+"."+kind+".>")
+		}
+	}
+	return filters
+}
+
 // page is what one request brought, or why it did not.
 type page struct {
 	messages []*stored
 	err      error
 }
 
-// scan reads the stream from its beginning at least to the sequence upTo, and sends
-// what it finds while the receiver works on what came before.
-func (s *Store) scan(ctx context.Context, upTo uint64, pages chan<- page) {
-	inbox := s.raw.nc.NewInbox()
-	arrived := make(chan *nats.Msg, loadBatch+1)
-	sub, err := s.raw.nc.ChanSubscribe(inbox, arrived)
-	if err == nil {
-		defer func() { _ = sub.Unsubscribe() }() // fails only on a closed connection
-	}
-	for from := uint64(1); ; {
-		var p page
-		if err != nil {
-			p.err = fmt.Errorf("read the task log: %w", err)
-		} else {
-			p.messages, p.err = s.page(ctx, inbox, arrived, from)
-		}
-		if n := len(p.messages); n > 0 {
-			from = p.messages[n-1].seq + 1
-		}
-		select {
-		case pages <- p:
-		case <-ctx.Done():
-			return
-		}
-		switch {
-		case p.err != nil, len(p.messages) == 0 && from > upTo:
-			return
-		case len(p.messages) == 0:
-			// A replica that has not come so far; another one may answer, or this one
-			// later.
-			select {
-			case <-time.After(s.o.LeaseTTL / 40):
-			case <-ctx.Done():
+// scan reads the stream from its beginning at least to the sequence upTo. The next
+// page is on its way while the reader works on one.
+func (s *Store) scan(ctx context.Context, upTo uint64, prefixes []string) iter.Seq2[*stored, error] {
+	return func(yield func(*stored, error) bool) {
+		reading, stop := context.WithCancelCause(ctx)
+		pages := make(chan page, 1)
+		var wg sync.WaitGroup
+		defer wg.Wait()
+		defer stop(errors.New("nobody reads on"))
+		wg.Go(func() {
+			defer close(pages)
+			s.fetch(reading, upTo, prefixes, pages)
+		})
+		for p := range pages {
+			for _, m := range p.messages {
+				if !yield(m, nil) {
+					return
+				}
+			}
+			if p.err != nil {
+				yield(nil, p.err)
 				return
 			}
+		}
+		if ctx.Err() != nil {
+			yield(nil, fmt.Errorf("read the task log: %w", context.Cause(ctx)))
 		}
 	}
 }
 
-// page reads the messages from a sequence on, none when there are no more.
-func (s *Store) page(ctx context.Context, inbox string, arrived <-chan *nats.Msg, from uint64) ([]*stored, error) {
-	request, err := json.Marshal(map[string]any{"seq": from, "batch": loadBatch, "max_bytes": loadBytes})
+// fetch sends the pages of the stream until it has come to upTo and there is no more.
+func (s *Store) fetch(ctx context.Context, upTo uint64, prefixes []string, pages chan<- page) {
+	send := func(p page) bool {
+		select {
+		case pages <- p:
+			return p.err == nil
+		case <-ctx.Done():
+			return false
+		}
+	}
+	r, err := s.openReader(ctx, prefixes)
 	if err != nil {
+		send(page{err: err})
+		return
+	}
+	defer r.close()
+	for {
+		var p page
+		p.messages, p.err = r.next(ctx)
+		if !send(p) || len(p.messages) == 0 && r.seq >= upTo {
+			return
+		}
+		if len(p.messages) > 0 {
+			continue
+		}
+		// A replica that has not come so far.
+		select {
+		case <-time.After(s.o.LeaseTTL / 40):
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// reader reads the messages of the stream in their order through a consumer of its
+// own, which costs the server less than direct gets.
+type reader struct {
+	conn     *conn
+	consumer string
+	request  []byte
+	sub      *nats.Subscription
+	arrived  chan *nats.Msg
+	drop     func()
+	seq      uint64 // of the last message of the stream that was read
+	count    uint64 // messages that were read
+}
+
+func (s *Store) openReader(ctx context.Context, prefixes []string) (*reader, error) {
+	c, err := s.o.JS.CreateConsumer(ctx, s.o.Stream, natsjs.ConsumerConfig{
+		Description: "a writer of tasks begins", FilterSubjects: s.names.filters(prefixes), DeliverPolicy: natsjs.DeliverAllPolicy,
+		AckPolicy: natsjs.AckNonePolicy, MemoryStorage: true, Replicas: 1, InactiveThreshold: time.Minute,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read the task log: %w", withCause(ctx, err))
+	}
+	name := c.CachedInfo().Name
+	r := &reader{conn: s.raw, consumer: name, arrived: make(chan *nats.Msg, loadBatch+16)}
+	r.drop = func() {
+		// What is left behind goes by itself.
+		ctx, stop := s.patient(context.WithoutCancel(ctx))
+		defer stop()
+		if err := s.o.JS.DeleteConsumer(ctx, s.o.Stream, name); err != nil {
+			s.o.Logger.Debug("a consumer is left to expire", "stream", s.o.Stream, "cause", err)
+		}
+	}
+	r.request, err = json.Marshal(map[string]any{"batch": loadBatch, "max_bytes": loadBytes, "no_wait": true})
+	if err == nil {
+		r.sub, err = s.raw.nc.ChanSubscribe(s.raw.nc.NewInbox(), r.arrived)
+	}
+	if err != nil {
+		r.drop()
 		return nil, fmt.Errorf("read the task log: %w", err)
 	}
-	m := &nats.Msg{Subject: s.raw.api + "DIRECT.GET." + s.o.Stream, Reply: inbox, Data: request}
-	if err := s.raw.nc.PublishMsg(m); err != nil {
+	return r, nil
+}
+
+func (r *reader) close() {
+	_ = r.sub.Unsubscribe() // fails only on a closed connection
+	r.drop()
+}
+
+// next reads a page, none when there are no more messages.
+func (r *reader) next(ctx context.Context) ([]*stored, error) {
+	m := &nats.Msg{Subject: r.conn.api + "CONSUMER.MSG.NEXT." + r.conn.stream + "." + r.consumer, Reply: r.sub.Subject, Data: r.request}
+	if err := r.conn.nc.PublishMsg(m); err != nil {
 		return nil, fmt.Errorf("read the task log: %w", err)
 	}
-	var messages []*stored
+	messages := make([]*stored, 0, loadBatch)
 	silence := time.NewTimer(loadSilence)
 	defer silence.Stop()
-	for {
+	for len(messages) < loadBatch {
 		select {
 		case <-ctx.Done():
-			return messages, context.Cause(ctx)
+			return messages, fmt.Errorf("read the task log: %w", context.Cause(ctx))
 		case <-silence.C:
 			return messages, fmt.Errorf("read the task log: %w", errNoAnswer)
-		case m := <-arrived:
+		case m := <-r.arrived:
 			silence.Reset(loadSilence)
 			switch status := m.Header.Get("Status"); status {
 			case "":
-				one, err := fromDirect(m)
+				one, err := r.read(m)
 				if err != nil {
-					return messages, fmt.Errorf("read the task log: %w", err)
+					return messages, err
 				}
 				messages = append(messages, one)
-			case "204", "404": // the end of the page; nothing there
+			case "404", "408", "409": // nothing there; the end of the page
 				return messages, nil
+			case "100":
 			default:
 				return messages, fmt.Errorf("read the task log: %s %s", status, m.Header.Get("Description"))
 			}
 		}
 	}
+	return messages, nil
 }
 
-// loadSilence is how long the server may take to the next message.
-const loadSilence = 5 * time.Second
+// read takes a message of the consumer, whose reply subject says where it stands. One
+// that was lost on the way is an error.
+func (r *reader) read(m *nats.Msg) (*stored, error) {
+	// $JS.ACK.[<domain>.<account>.]<stream>.<consumer>.<tries>.<sequence>.<count>.…
+	tokens := strings.Split(m.Reply, ".")
+	at := 5
+	if len(tokens) > 9 {
+		at += 2
+	}
+	if len(tokens) < 9 {
+		return nil, fmt.Errorf("read the task log: a message without its place in the stream")
+	}
+	seq, err1 := strconv.ParseUint(tokens[at], 10, 64)
+	count, err2 := strconv.ParseUint(tokens[at+1], 10, 64)
+	if err := errors.Join(err1, err2); err != nil {
+		return nil, fmt.Errorf("read the task log: place in the stream: %w", err)
+	}
+	if r.count++; count != r.count {
+		return nil, fmt.Errorf("read the task log: message %d came as the %dth", count, r.count)
+	}
+	r.seq = seq
+	return &stored{subject: m.Subject, seq: seq, header: m.Header, data: m.Data}, nil
+}

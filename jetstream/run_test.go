@@ -31,7 +31,13 @@ type router struct {
 // server.
 func runRouter(t *testing.T, way nats.InProcessConnProvider, o durable.Options, change ...func(*task.WriterOptions)) *router {
 	t.Helper()
-	connect := func() *nats.Conn {
+	return runRouterOver(t, way, way, o, change...)
+}
+
+// runRouterOver is runRouter with a way to the log and one for requests.
+func runRouterOver(t *testing.T, logWay, callWay nats.InProcessConnProvider, o durable.Options, change ...func(*task.WriterOptions)) *router {
+	t.Helper()
+	connect := func(way nats.InProcessConnProvider) *nats.Conn {
 		nc, err := nats.Connect("", nats.InProcessServer(way), nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond),
 			nats.ReconnectJitter(0, 0), nats.ReconnectBufSize(-1), nats.PingInterval(time.Hour))
 		if err != nil {
@@ -39,7 +45,7 @@ func runRouter(t *testing.T, way nats.InProcessConnProvider, o durable.Options, 
 		}
 		return nc
 	}
-	durableConn, calls := connect(), connect()
+	durableConn, calls := connect(logWay), connect(callWay)
 	js, err := jetstream.New(durableConn)
 	if err != nil {
 		t.Fatal(err)

@@ -1,0 +1,51 @@
+package jetstream_test
+
+import (
+	"fmt"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/apbus/apbus/internal/natstest"
+	durable "github.com/apbus/apbus/jetstream"
+	"github.com/apbus/apbus/task"
+)
+
+// BenchmarkLoad reads a log of 200,000 entries, as a takeover does.
+func BenchmarkLoad(b *testing.B) {
+	const stored = 200_000
+	s := natstest.New(b, natstest.Options{})
+	defer s.Close()
+	store, err := durable.Open(b.Context(), durable.Options{JS: s.JetStream(), Durability: durable.ProcessSafe, LeaseTTL: time.Minute, Logger: quiet()})
+	if err != nil {
+		b.Fatal(err)
+	}
+	r := lead(b, store)
+	body := make([]byte, 600)
+	for i := 0; i < stored; i += 1000 {
+		list := make([]task.Entry, 1000)
+		for k := range list {
+			list[k] = task.Entry{Key: fmt.Sprintf("task.%08d", i+k), Body: body}
+		}
+		if err := r.log.Commit(b.Context(), list); err != nil {
+			b.Fatal(err)
+		}
+	}
+	runtime.GC()
+	b.ResetTimer()
+	for range b.N {
+		n := 0
+		for _, err := range r.log.Load(b.Context(), task.KeyTask, task.KeyQueue, task.KeySchedule) {
+			if err != nil {
+				b.Fatal(err)
+			}
+			n++
+		}
+		if n != stored {
+			b.Fatalf("%d entries, want %d", n, stored)
+		}
+	}
+	b.ReportMetric(float64(stored*b.N)/b.Elapsed().Seconds(), "entries/s")
+	b.StopTimer()
+	_ = r.leave()
+}
