@@ -90,12 +90,7 @@ func (s *bodyStore) open(ctx context.Context, fresh bool) (jetstream.Stream, err
 	defer stop()
 	stream, err := s.js.Stream(ctx, bodyStream)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		_, err = s.js.CreateObjectStore(ctx, jetstream.ObjectStoreConfig{
-			Bucket: bodyBucket, Description: "bodies too large for a message", TTL: bodyTTL, Storage: jetstream.FileStorage,
-		})
-		if err == nil || errors.Is(err, jetstream.ErrBucketExists) { // another process was faster
-			stream, err = s.js.Stream(ctx, bodyStream)
-		}
+		stream, err = s.create(ctx)
 	}
 	if err != nil {
 		return nil, s.failed(ctx, "open", err)
@@ -104,6 +99,29 @@ func (s *bodyStore) open(ctx context.Context, fresh bool) (jetstream.Stream, err
 	defer s.mu.Unlock()
 	s.stream = stream
 	return stream, nil
+}
+
+// create makes the stream of an object store, as NATS clients do, but one whose
+// server does not sync it even where it syncs everything else: a body is needed
+// no longer than the processes that hold the call.
+func (s *bodyStore) create(ctx context.Context) (jetstream.Stream, error) {
+	cfg := jetstream.StreamConfig{
+		Name: bodyStream, Description: "bodies too large for a message", Subjects: []string{bodyChunks + ">", bodyMeta + ">"},
+		MaxAge: bodyTTL, MaxBytes: -1, Storage: jetstream.FileStorage, Replicas: 1, Discard: jetstream.DiscardNew,
+		AllowRollup: true, AllowDirect: true, PersistMode: jetstream.AsyncPersistMode,
+	}
+	stream, err := s.js.CreateStream(ctx, cfg)
+	if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) { // another process was faster
+		return s.js.Stream(ctx, bodyStream)
+	}
+	if err != nil { // a server before 2.12 may not know the mode
+		cfg.PersistMode = jetstream.DefaultPersistMode
+		stream, err = s.js.CreateStream(ctx, cfg)
+	}
+	if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
+		return s.js.Stream(ctx, bodyStream)
+	}
+	return stream, err
 }
 
 // existing returns the stream, nil when it is missing.

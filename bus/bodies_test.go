@@ -488,6 +488,28 @@ func TestSmallestMessageOfTheCatalogueCounts(t *testing.T) {
 	})
 }
 
+// A server that syncs every write does not sync bodies.
+func TestBodiesAreNotSynced(t *testing.T) {
+	onMesh(t, func(m *mesh) {
+		m.node("n1", newStubHost().add("mod.x", module.Annotations{}, give))
+		c, js := m.client(), m.jetStream()
+		m.wait(c, "mod.x")
+		if _, err := c.Call(m.t.Context(), "mod.x", map[string]any{"text": letters(1 << 20)}); err != nil {
+			m.t.Fatal(err)
+		}
+		stream, err := js.Stream(m.t.Context(), "OBJ_APBUS_BLOBS")
+		if err != nil {
+			m.t.Fatal(err)
+		}
+		if cfg := stream.CachedInfo().Config; cfg.PersistMode != jetstream.AsyncPersistMode || cfg.Storage != jetstream.FileStorage || cfg.MaxAge != time.Hour {
+			m.t.Errorf("the stream is %+v", cfg)
+		}
+		if _, err := js.ObjectStore(m.t.Context(), "APBUS_BLOBS"); err != nil {
+			m.t.Errorf("it is no object store: %v", err)
+		}
+	})
+}
+
 // A bucket that is lost with its server's disk is made again.
 func TestLostBucketIsMadeAgain(t *testing.T) {
 	onMesh(t, func(m *mesh) {
