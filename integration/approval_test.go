@@ -1,9 +1,11 @@
 package integration_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -282,4 +284,61 @@ func TestApprovalIsWaitedFor(t *testing.T) {
 	eventually(t, 5*time.Second+slack, "the request is withdrawn", func() bool {
 		return len(list(s.as(reviewerToken, "GET", "/v1/approvals?state=withdrawn", "").doc, "approvals")) == 1
 	})
+}
+
+// TestApprovalOfAStream stops a stream at the gate before anything has left, and
+// lets the same stream through with the token, once.
+func TestApprovalOfAStream(t *testing.T) {
+	t.Parallel()
+	s := startReviewed(t)
+	charge, _ := s.call("payments.charge", `{"order_id":"o1","amount_cents":900,"card":"`+card+`"}`).doc["charge_id"].(string)
+	refund := `{"charge_id":"` + charge + `"}`
+	// The stream may have been accepted when the gate is reached; either way the
+	// coded error is the last thing said.
+	fault := func(token string) (code, approval, reason string) {
+		t.Helper()
+		var headers []string
+		if token != "" {
+			headers = []string{"Apbus-Approval: " + token}
+		}
+		c := s.openStream("payments.refund", refund, headers...)
+		doc := map[string]any{}
+		if c.res.Header.Get("Content-Type") == "application/json" {
+			if err := json.NewDecoder(c.r).Decode(&doc); err != nil {
+				t.Fatal(err)
+			}
+			doc, _ = doc["error"].(map[string]any)
+		} else {
+			names, last := c.rest()
+			if slices.ContainsFunc(names, func(n string) bool { return strings.HasPrefix(n, "data") || strings.HasPrefix(n, "end") }) {
+				t.Errorf("the stream said %q", names)
+			}
+			doc = last.data
+			if inner, ok := doc["error"].(map[string]any); ok {
+				doc = inner
+			}
+		}
+		details, _ := doc["details"].(map[string]any)
+		code, _ = doc["code"].(string)
+		approval, _ = details["approval_id"].(string)
+		reason, _ = details["reason"].(string)
+		return code, approval, reason
+	}
+	code, approval, _ := fault("")
+	if code != "APPROVAL_PENDING" || approval == "" {
+		t.Fatalf("without a token: %s %q", code, approval)
+	}
+	if a := s.decide(reviewerToken, approval, "approve"); a.status != http.StatusOK {
+		t.Fatalf("decision: %v", a)
+	}
+	names, last := s.openStream("payments.refund", refund, "Apbus-Approval: "+approval).rest()
+	if len(names) < 2 || !strings.HasPrefix(names[len(names)-1], "end") || last.data["amount_cents"] != 900.0 {
+		t.Errorf("with the token: %q, %v", names, last.data)
+	}
+	if code, _, reason := fault(approval); code != "APPROVAL_DENIED" || !strings.Contains(reason, "already used") {
+		t.Errorf("with the token again: %s %q", code, reason)
+	}
+	if _, p := s.cli("call", "payments.refund", "charge_id="+charge, "--stream"); !strings.Contains(p.log(), "APPROVAL_PENDING") || !strings.Contains(p.log(), "--approval ") {
+		t.Errorf("apbus call --stream: %s", p.log())
+	}
 }

@@ -175,21 +175,31 @@ func (s *ApprovalStore) Get(ctx context.Context, id string) (approval.Entry, err
 	return approval.Entry{Record: r, Revision: e.Revision()}, nil
 }
 
+// listLimit is how long a list may take. A server that goes away in the middle
+// would otherwise hold it until the server's watches have recovered.
+const listLimit = 10 * time.Second
+
+var errListLate = errors.New("the list did not arrive in time")
+
 // List reads every record and cuts the page. One that cannot be read is left out
 // and logged once.
 func (s *ApprovalStore) List(ctx context.Context, f approval.Filter) (approval.Page, error) {
 	var all []approval.Record
-	err := s.follow(ctx, s.ns+".>", 0, func(e natsjs.KeyValueEntry) bool {
+	complete := false
+	window, stop := context.WithTimeoutCause(ctx, listLimit, errListLate)
+	defer stop()
+	err := s.follow(window, s.ns+".>", 0, func(e natsjs.KeyValueEntry) bool {
 		if e == nil {
-			return false // these were all
+			complete = true
+			return false
 		}
 		if r, ok := s.readable(e); ok {
 			all = append(all, r)
 		}
 		return true
 	})
-	if err == nil && ctx.Err() != nil {
-		err = context.Cause(ctx)
+	if err == nil && !complete {
+		err = context.Cause(window)
 	}
 	if err != nil {
 		return approval.Page{}, approvalFailure(ctx, "list", err)
