@@ -133,7 +133,7 @@ func (g *Gateway) guarded(rt *route) func(handler) handler {
 					g.answerError(rt, x, err)
 				}
 				g.log.LogAttrs(x.r.Context(), slog.LevelDebug, "request served",
-					slog.String("route", rt.operation), slog.Int("status", x.w.status), slog.Duration("duration", time.Since(start)),
+					slog.String("route", rt.operation), slog.Int("status", x.w.status), slog.Float64("duration_ms", float64(time.Since(start))/float64(time.Millisecond)),
 					slog.String("call_id", x.callID), slog.String("trace_id", x.traceID))
 			}()
 			return next(x)
