@@ -3,6 +3,7 @@ package loop_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -326,6 +327,11 @@ func TestThreat23Consolidation(t *testing.T) {
 	w.apply(pinned(), c.Hash)
 	if g := w.guidance("pay.refund"); len(g) != 1 || g[0].Text != "One rule for all." {
 		t.Errorf("guidance %+v", g)
+	}
+	// It cites lessons that its own apply replaced, which is no drift (row 36).
+	w.model.discover = nil
+	if r := w.run(pinned().Add(2*time.Hour), loop.RunOptions{}); r.Drifted != 0 || !slices.ContainsFunc(c.Rec.Evidence, func(h string) bool { return slices.Contains(hashes, h) }) {
+		t.Errorf("its own apply counts as drift: %+v", r)
 	}
 	if _, err := w.engine.Rollback(t.Context(), pinned(), rex(), c.Hash, "no"); err != nil {
 		t.Fatal(err)

@@ -54,8 +54,8 @@ func pass(t *testing.T, b loop.Backend) (string, *loop.Result) {
 
 // A hostile model as a process: every pass ends, and what it stores can be read.
 func TestHostileProcess(t *testing.T) {
-	for seed := range 5 {
-		c := mustFake(t, "hostile", backend.CommandOptions{Env: []string{fmt.Sprint("SEED=", seed)}, Timeout: 20 * time.Second})
+	for seed := range 3 {
+		c := mustFake(t, "hostile", backend.CommandOptions{Env: []string{fmt.Sprint("SEED=", seed)}, Timeout: 60 * time.Second})
 		b := backend.NewBudget(c, backend.Limits{})
 		if _, r := pass(t, b); r.Outcome != "ran" || r.Usage == nil || r.Usage.Calls == 0 || r.Usage.Calls > 4 {
 			t.Errorf("seed %d: %+v, usage %+v", seed, r, r.Usage)
