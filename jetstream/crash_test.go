@@ -120,7 +120,7 @@ func TestTraces(t *testing.T) {
 		t.Run(string(mode), func(t *testing.T) {
 			runs := 0
 			rapid.Check(t, func(rt *rapid.T) {
-				if runs++; runs > 12 && !testing.Short() {
+				if runs++; runs > 6 && !testing.Short() {
 					return // each is many commits on a real server
 				}
 				trace(t, rt, mode)

@@ -153,11 +153,12 @@ func (s *Store) fetch(ctx context.Context, upTo uint64, prefixes []string, pages
 	defer r.close()
 	for {
 		var p page
-		p.messages, p.err = r.next(ctx)
-		if !send(p) || len(p.messages) == 0 && r.seq >= upTo {
+		var end bool
+		p.messages, end, p.err = r.next(ctx)
+		if !send(p) || end && r.seq >= upTo {
 			return
 		}
-		if len(p.messages) > 0 {
+		if !end {
 			continue
 		}
 		// A replica that has not come so far.
@@ -175,6 +176,8 @@ type reader struct {
 	conn     *conn
 	consumer string
 	request  []byte
+	inbox    string
+	requests int
 	sub      *nats.Subscription
 	arrived  chan *nats.Msg
 	drop     func()
@@ -191,7 +194,7 @@ func (s *Store) openReader(ctx context.Context, prefixes []string) (*reader, err
 		return nil, fmt.Errorf("read the task log: %w", withCause(ctx, err))
 	}
 	name := c.CachedInfo().Name
-	r := &reader{conn: s.raw, consumer: name, arrived: make(chan *nats.Msg, loadBatch+16)}
+	r := &reader{conn: s.raw, consumer: name, inbox: s.raw.nc.NewInbox(), arrived: make(chan *nats.Msg, loadBatch+16)}
 	r.drop = func() {
 		// What is left behind goes by itself.
 		ctx, stop := s.patient(context.WithoutCancel(ctx))
@@ -202,7 +205,7 @@ func (s *Store) openReader(ctx context.Context, prefixes []string) (*reader, err
 	}
 	r.request, err = json.Marshal(map[string]any{"batch": loadBatch, "max_bytes": loadBytes, "no_wait": true})
 	if err == nil {
-		r.sub, err = s.raw.nc.ChanSubscribe(s.raw.nc.NewInbox(), r.arrived)
+		r.sub, err = s.raw.nc.ChanSubscribe(r.inbox+".*", r.arrived)
 	}
 	if err != nil {
 		r.drop()
@@ -216,39 +219,48 @@ func (r *reader) close() {
 	r.drop()
 }
 
-// next reads a page, none when there are no more messages.
-func (r *reader) next(ctx context.Context) ([]*stored, error) {
-	m := &nats.Msg{Subject: r.conn.api + "CONSUMER.MSG.NEXT." + r.conn.stream + "." + r.consumer, Reply: r.sub.Subject, Data: r.request}
+// next reads a page. end is true when the server says that there is no more.
+func (r *reader) next(ctx context.Context) (messages []*stored, end bool, err error) {
+	// A request may still be told that it is over when the next one is under way.
+	r.requests++
+	reply := r.inbox + "." + strconv.Itoa(r.requests)
+	m := &nats.Msg{Subject: r.conn.api + "CONSUMER.MSG.NEXT." + r.conn.stream + "." + r.consumer, Reply: reply, Data: r.request}
 	if err := r.conn.nc.PublishMsg(m); err != nil {
-		return nil, fmt.Errorf("read the task log: %w", err)
+		return nil, false, fmt.Errorf("read the task log: %w", err)
 	}
-	messages := make([]*stored, 0, loadBatch)
+	messages = make([]*stored, 0, loadBatch)
 	silence := time.NewTimer(loadSilence)
 	defer silence.Stop()
 	for len(messages) < loadBatch {
 		select {
 		case <-ctx.Done():
-			return messages, fmt.Errorf("read the task log: %w", context.Cause(ctx))
+			return messages, false, fmt.Errorf("read the task log: %w", context.Cause(ctx))
 		case <-silence.C:
-			return messages, fmt.Errorf("read the task log: %w", errNoAnswer)
+			return messages, false, fmt.Errorf("read the task log: %w", errNoAnswer)
 		case m := <-r.arrived:
 			silence.Reset(loadSilence)
-			switch status := m.Header.Get("Status"); status {
+			status := m.Header.Get("Status")
+			if status != "" && m.Subject != reply {
+				continue
+			}
+			switch status {
 			case "":
 				one, err := r.read(m)
 				if err != nil {
-					return messages, err
+					return messages, false, err
 				}
 				messages = append(messages, one)
-			case "404", "408", "409": // nothing there; the end of the page
-				return messages, nil
+			case "404": // there are no more
+				return messages, len(messages) == 0, nil
+			case "408", "409": // the end of the page
+				return messages, false, nil
 			case "100":
 			default:
-				return messages, fmt.Errorf("read the task log: %s %s", status, m.Header.Get("Description"))
+				return messages, false, fmt.Errorf("read the task log: %s %s", status, m.Header.Get("Description"))
 			}
 		}
 	}
-	return messages, nil
+	return messages, false, nil
 }
 
 // read takes a message of the consumer, whose reply subject says where it stands. One

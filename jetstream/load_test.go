@@ -11,9 +11,9 @@ import (
 	"github.com/apbus/apbus/task"
 )
 
-// BenchmarkLoad reads a log of 200,000 entries, as a takeover does.
+// BenchmarkLoad reads a log of 100,000 entries, as a takeover does.
 func BenchmarkLoad(b *testing.B) {
-	const stored = 200_000
+	const stored = 100_000
 	s := natstest.New(b, natstest.Options{})
 	defer s.Close()
 	store, err := durable.Open(b.Context(), durable.Options{JS: s.JetStream(), Durability: durable.ProcessSafe, LeaseTTL: time.Minute, Logger: quiet()})

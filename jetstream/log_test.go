@@ -24,7 +24,7 @@ func TestCommitAndLoad(t *testing.T) {
 			entries(0, 1, "a"),
 			entries(1, 7, "a"),
 			entries(3, 3, "b"),
-			entries(8, 2500, "c"),
+			entries(8, 9500, "c"),
 			{{Key: "task.000003", Delete: true}, {Key: "queue.math.add", Body: []byte("q")}},
 			{{Key: "schedule.a b:é.", Body: []byte{}}, {Key: "result.x", Body: []byte{0, 1, 255}}},
 		} {
