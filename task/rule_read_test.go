@@ -352,6 +352,7 @@ func TestRule14_RecordsThatCannotBeUsed(t *testing.T) {
 			t.Fatal(err)
 		}
 		f.lead()
+		wait(time.Second)
 		if r := f.want(newer, task.Pending, task.Blocked); r.BlockedBy != task.BlockedNewer || r.V != 9 {
 			t.Errorf("%+v", r)
 		}
@@ -381,6 +382,35 @@ func TestRule14_RecordsThatCannotBeUsed(t *testing.T) {
 			if e, ok, err := log.Get(ctx, o.Key); err != nil || !ok || string(e.Body) != string(o.Body) {
 				t.Errorf("%s was touched: %s, %v, %v", o.Key, e.Body, ok, err)
 			}
+		}
+	})
+}
+
+func TestRule14_ARecordThatTurnsOutToBeBad(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fixture) {
+		ctx := context.Background()
+		bad := f.submit(task.Submission{ModuleID: "job.effect"})
+		good := f.submit(task.Submission{ModuleID: "job.effect"})
+		f.close()
+		log := f.mem.Lead()
+		e, _, err := log.Get(ctx, task.KeyTask+bad)
+		if err != nil {
+			t.Fatal(err)
+		}
+		head, _, _ := strings.Cut(string(e.Body), `"inputs"`)
+		if err := log.Commit(ctx, []task.Entry{{Key: e.Key, Body: []byte(head + "garbage")}}); err != nil {
+			t.Fatal(err)
+		}
+		f.lead()
+		gs := f.claim("n1", 10, "job.effect")
+		if len(gs) != 1 || gs[0].TaskID != good {
+			t.Fatalf("grants %+v", gs)
+		}
+		if r := f.want(bad, task.Pending, task.Blocked); r.BlockedBy != task.BlockedUnreadable {
+			t.Errorf("%+v", r)
+		}
+		if s := f.Stats(); s.Unreadable != 1 || s.QueuedTasks != 0 || s.Active != 1 {
+			t.Errorf("%+v", s)
 		}
 	})
 }

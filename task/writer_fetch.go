@@ -2,6 +2,7 @@ package task
 
 import (
 	"context"
+	"errors"
 	"sync"
 
 	"github.com/apbus/apbus/module"
@@ -44,9 +45,7 @@ func (w *Writer) read(ctx context.Context, it *item, number int64, keep bool) (*
 	}
 	var r *Record
 	if found {
-		if r, err = decodeRecord(e.Body); err != nil {
-			return nil, module.Errorf(module.CodeTaskUnreadable, "the task record cannot be read").WithCause(err)
-		}
+		r, err = decodeRecord(e.Body)
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -54,12 +53,13 @@ func (w *Writer) read(ctx context.Context, it *item, number int64, keep bool) (*
 	switch {
 	case it.gone || it.rec != nil || it.number != number:
 		return nil, nil
+	case err != nil:
+		return nil, w.spoiled(it, err)
 	case r == nil && it.place.terminal(): // its time in the log is over
 		w.drop(it)
 		return nil, expired(it.id)
 	case r == nil:
-		w.slog.Error("an unfinished task is missing from the log", "task_id", it.id.String())
-		return nil, module.Errorf(module.CodeTaskUnreadable, "the task record is missing from the log")
+		return nil, w.spoiled(it, errors.New("it is missing from the log"))
 	case r.Number != number:
 		return nil, nil
 	}
@@ -69,11 +69,22 @@ func (w *Writer) read(ctx context.Context, it *item, number int64, keep bool) (*
 	return r, nil
 }
 
+// spoiled sets an item aside whose record turned out to be of no use after all, so
+// that it stops nobody else. w is locked.
+func (w *Writer) spoiled(it *item, err error) error {
+	id := it.id.String()
+	w.slog.Error("a task record cannot be used", "task_id", id, "module_id", it.q.id, "cause", err)
+	aside := setAside(id, &Record{V: RecordVersion, ModuleID: it.q.id}, nil, uint64(it.order))
+	w.drop(it)
+	w.putAside(aside)
+	return module.Errorf(module.CodeTaskUnreadable, "the task record cannot be read").WithCause(err).WithDetail("task_id", id)
+}
+
 // fetchAll brings several into memory; the first error is returned.
 func (w *Writer) fetchAll(ctx context.Context, items []*item) error {
 	_, errs := w.fetchEach(ctx, items, true)
 	for _, err := range errs {
-		if err != nil && module.AsError(err).Code != module.CodeTaskExpired {
+		if e := module.AsError(err); e != nil && e.Code != module.CodeTaskExpired && e.Code != module.CodeTaskUnreadable {
 			return err
 		}
 	}

@@ -35,7 +35,7 @@ func (w *Writer) load(ctx context.Context) error {
 			w.loadQueue(name, e)
 		case KeyTask:
 			id, ok := parseTaskID(name)
-			r, err := decodeRecord(e.Body)
+			r, err := indexed(e.Body)
 			switch {
 			case !ok || err != nil || r.V > RecordVersion || r.TaskID != name:
 				odd = append(odd, setAside(name, r, err, e.Seq))
@@ -67,12 +67,23 @@ func (w *Writer) load(ctx context.Context) error {
 	return nil
 }
 
+// indexed reads as much of a record as the index needs.
+func indexed(body []byte) (*Record, error) {
+	if r, ok := decodeIndex(body); ok {
+		return r, nil
+	}
+	return decodeRecord(body)
+}
+
 // restore adds a record that the log had. w is locked.
 func (w *Writer) restore(id taskID, r *Record, now Stamp) {
 	if r.Detail == Claimed { // never meant to be stored
 		r.Detail, r.Lease = Queued, nil
 	}
 	it := w.insert(id, r)
+	if r.Timeline == nil { // only what the index needs was read
+		w.swap(it, nil)
+	}
 	if r.Lease != nil {
 		it.until, it.heard = now.Add(w.opts.Lease), true
 		it.wake = r.wakeAt(it.until)

@@ -56,7 +56,7 @@ func (w *Writer) adopt(ref LeaseRef, node string) bool {
 // Start makes attempts durable before their modules run; see [WorkSource].
 func (w *Writer) Start(ctx context.Context, req StartRequest) (LeaseAnswer, error) {
 	for _, ref := range req.Refs {
-		w.remember(ref)
+		w.remember(ctx, ref)
 	}
 	return w.leases(ctx, req.Refs, func(ref LeaseRef) (*batch, LeaseVerdict) {
 		it, err := w.owned(ref)
@@ -79,7 +79,7 @@ func (w *Writer) Start(ctx context.Context, req StartRequest) (LeaseAnswer, erro
 // Renew keeps the ownership of attempts; see [WorkSource].
 func (w *Writer) Renew(ctx context.Context, req RenewRequest) (LeaseAnswer, error) {
 	for _, ref := range req.Refs {
-		w.remember(ref)
+		w.remember(ctx, ref)
 	}
 	return w.leases(ctx, req.Refs, func(ref LeaseRef) (*batch, LeaseVerdict) {
 		it, err := w.owned(ref)
@@ -93,21 +93,23 @@ func (w *Writer) Renew(ctx context.Context, req RenewRequest) (LeaseAnswer, erro
 	})
 }
 
-// remember has the description of a module at hand when an attempt may have to be
-// adopted.
-func (w *Writer) remember(ref LeaseRef) {
+// remember has the record and the description of the module at hand when an attempt
+// may have to be adopted.
+func (w *Writer) remember(ctx context.Context, ref LeaseRef) {
 	id, ok := parseTaskID(ref.TaskID)
 	if !ok {
 		return
 	}
 	w.mu.Lock()
-	moduleID := ""
-	if it := w.items[id]; it != nil && it.place == inQueued {
-		moduleID = it.q.id
+	it := w.items[id]
+	if it == nil || it.place != inQueued || it.dirty > 0 {
+		w.mu.Unlock()
+		return
 	}
+	moduleID := it.q.id
 	w.mu.Unlock()
-	if moduleID != "" {
-		w.shapes.of(moduleID)
+	if w.shapes.of(moduleID).rerun {
+		_, _ = w.fetch(ctx, it, true) // without it, the attempt is not adopted
 	}
 }
 
@@ -205,7 +207,7 @@ func (w *Writer) Finish(ctx context.Context, rep FinishReport) (FinishAnswer, er
 	if err := w.checkFinish(&rep); err != nil {
 		return FinishAnswer{}, err
 	}
-	w.remember(rep.LeaseRef)
+	w.remember(ctx, rep.LeaseRef)
 	if err := w.enter(ctx); err != nil {
 		return FinishAnswer{}, err
 	}
