@@ -8,7 +8,7 @@
 //
 // A namespace has one stream. Every key of the log is a subject of its own that
 // holds one message, the last; one more subject names who leads. What is not in
-// the stream is rebuilt from it. See docs/tasks.md for the subjects.
+// the stream is rebuilt from it. The subjects are listed in docs/tasks.md.
 //
 // # One writer
 //
