@@ -85,7 +85,7 @@ func TestStoppedReadersSlowNobody(t *testing.T) {
 func TestCancelledCrowdLeavesNothing(t *testing.T) {
 	onMesh(t, func(m *mesh) {
 		endless := newCounting(-1)
-		endless.every, endless.ended = 3*time.Millisecond, make(chan error, 10_000)
+		endless.every, endless.ended = 10*time.Millisecond, make(chan error, 10_000)
 		h := newStreamHost().stream("mod.stream", module.Annotations{}, endless.run).
 			add("mod.wait", module.Annotations{}, func(ctx context.Context, _ *contextwire.Request) (map[string]any, error) {
 				select {
