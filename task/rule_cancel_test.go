@@ -3,6 +3,7 @@ package task_test
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -290,18 +291,18 @@ func TestApprovals(t *testing.T) {
 		}
 	}
 	t.Run("decided while nobody led", func(t *testing.T) {
-		decided := false
+		var decided atomic.Bool
 		bubble(t, func(t *testing.T, f *fixture) {
 			id := f.submit(task.Submission{ModuleID: "job.effect"})
 			f.fail(f.run("n1", "job.effect"), pend)
 			f.want(id, task.Pending, task.AwaitingApproval)
-			decided = true
+			decided.Store(true)
 			f.crash()
 			wait(time.Second)
 			f.want(id, task.Pending, task.Queued)
 		}, func(o *task.WriterOptions) {
 			o.Decided = func(context.Context, string) (task.WakeAsk, bool, error) {
-				return task.WakeAsk{Decision: task.DecisionApproved}, decided, nil
+				return task.WakeAsk{Decision: task.DecisionApproved}, decided.Load(), nil
 			}
 		})
 	})
