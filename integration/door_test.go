@@ -42,19 +42,27 @@ func (s *system) openStream(id, inputs string, headers ...string) *streaming {
 		s.t.Fatal(err)
 	}
 	req.Header.Set("Content-Type", "application/json")
-	if s.token != "" {
-		req.Header.Set("Authorization", "Bearer "+s.token)
-	}
 	for _, h := range headers {
 		name, value, _ := strings.Cut(h, ": ")
 		req.Header.Set(name, value)
 	}
+	c := s.read(req)
+	c.stop = stop
+	return c
+}
+
+// read makes a request that is answered with events.
+func (s *system) read(req *http.Request) *streaming {
+	s.t.Helper()
+	if s.token != "" {
+		req.Header.Set("Authorization", "Bearer "+s.token)
+	}
 	res, err := s.http.Do(req)
 	if err != nil {
-		s.t.Fatalf("stream %s: %v", id, err)
+		s.t.Fatalf("%s %s: %v", req.Method, req.URL, err)
 	}
 	s.t.Cleanup(func() { _ = res.Body.Close() })
-	return &streaming{t: s.t, res: res, r: bufio.NewReader(res.Body), stop: stop}
+	return &streaming{t: s.t, res: res, r: bufio.NewReader(res.Body)}
 }
 
 // next returns the next event, or false at the end.

@@ -67,7 +67,7 @@ func (b *progressBar) text(r module.ProgressReport) string {
 	if note := shorten(printable(r.Note), maxNote); note != "" {
 		s.WriteString(" " + note)
 	}
-	return s.String()
+	return strings.TrimSpace(s.String())
 }
 
 // shorten cuts a text to so many characters.
