@@ -54,8 +54,8 @@ type TaskClient struct {
 	life context.Context //nolint:containedctx // from NewTaskClient to Close
 
 	mu sync.Mutex
-	// outstanding are the requests that a new writer has to be asked again, by call.
-	outstanding map[string]context.CancelCauseFunc
+	// outstanding ends the requests that a new writer has to be asked again, by call.
+	outstanding map[string]func()
 	// arrived is closed and replaced when a new writer says that it is there.
 	arrived chan struct{}
 }
@@ -93,7 +93,7 @@ func NewTaskClient(o ClientOptions) (*TaskClient, error) {
 	}
 	c := &TaskClient{
 		names: n, wire: messenger{o.Requests, newBlobs(&o.Options)}, patience: o.Patience, log: o.Logger,
-		outstanding: map[string]context.CancelCauseFunc{}, arrived: make(chan struct{}),
+		outstanding: map[string]func(){}, arrived: make(chan struct{}),
 	}
 	if c.wire.nc == nil {
 		c.wire.nc = o.JS.Conn()
@@ -118,13 +118,14 @@ func (c *TaskClient) Close() {
 // newWriter ends the attempts that the former writer will not answer.
 func (c *TaskClient) newWriter() {
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, stop := range c.outstanding {
-		stop(errNewWriter)
-	}
-	clear(c.outstanding)
+	outstanding := c.outstanding
+	c.outstanding = map[string]func(){}
 	close(c.arrived)
 	c.arrived = make(chan struct{})
+	c.mu.Unlock()
+	for _, end := range outstanding {
+		end()
+	}
 }
 
 // repeat says what may be done with a request that was perhaps carried out.
@@ -265,8 +266,16 @@ func (c *TaskClient) attempt(ctx context.Context, verb string, r repeat, body []
 	unwatch := context.AfterFunc(c.life, func() { stop(errClientClosed) })
 	defer unwatch()
 	if r == again {
+		end := func() { stop(errNewWriter) }
+		if verb == verbClaim {
+			// It may be the new writer that has it; what that has granted must not be lost.
+			end = func() {
+				c.leave(call)
+				time.AfterFunc(lateGrace, func() { stop(errNewWriter) })
+			}
+		}
 		c.mu.Lock()
-		c.outstanding[call] = stop
+		c.outstanding[call] = end
 		c.mu.Unlock()
 		defer func() {
 			c.mu.Lock()

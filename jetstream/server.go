@@ -144,6 +144,11 @@ func serve(ctx context.Context, n names, wire messenger, w Writer, log *slog.Log
 		s.subs = append(s.subs, sub)
 		return nil
 	}
+	// Whoever waits for an answer of the writer before asks again. It hears of it before
+	// it can have asked this one.
+	if err := wire.nc.Publish(n.writer(), nil); err != nil {
+		log.Debug("the new writer was not announced", "cause", err)
+	}
 	err := subscribe(verbAbort, s.abort)
 	for verb, h := range handlers(w) {
 		waits := verb == verbClaim || verb == verbResult || verb == verbEvents
@@ -161,10 +166,6 @@ func serve(ctx context.Context, n names, wire messenger, w Writer, log *slog.Log
 	if err != nil {
 		s.close()
 		return nil, err
-	}
-	// Whoever waits for an answer of the writer before asks again.
-	if err := wire.nc.Publish(n.writer(), nil); err != nil {
-		log.Debug("the new writer was not announced", "cause", err)
 	}
 	return s, nil
 }

@@ -21,6 +21,7 @@ func TestOneTaskForOneKey(t *testing.T) {
 		routers := []*router{runRouter(t, s, o), runRouter(t, s, o)}
 		defer routers[0].stop()
 		defer routers[1].stop()
+		routers[0].submit("math.add", "warm", `{}`) // somebody leads
 		var (
 			wg  sync.WaitGroup
 			mu  sync.Mutex
