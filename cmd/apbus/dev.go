@@ -208,7 +208,7 @@ Try in another terminal:
   %s (calls, cancels, operates)
   %s (also reviews and applies)
 Use one with: export APBUS_TOKEN=$(cat %s)
-A refund waits for a person: %s call payments.refund charge_id=… tells how to go on.
+A call of payments.refund waits for a person, and says how to go on.
 Ctrl-C stops everything.`,
-		p.bold("Apbus is running"), p.bold(api), prefix, apbus, prefix, apbus, authorization, api, need, tokens.callerFile, tokens.reviewerFile, tokens.callerFile, apbus)
+		p.bold("Apbus is running"), p.bold(api), prefix, apbus, prefix, apbus, authorization, api, need, tokens.callerFile, tokens.reviewerFile, tokens.callerFile)
 }
