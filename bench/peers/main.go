@@ -10,6 +10,8 @@ import (
 	"strings"
 	"syscall"
 	"text/tabwriter"
+
+	"github.com/apbus/apbus/task"
 	"time"
 )
 
@@ -41,12 +43,11 @@ func compare(ctx context.Context, args []string) error {
 	if err := os.Chmod(dir, 0o755); err != nil { // PostgreSQL runs as somebody else
 		return err
 	}
-	_ = *router // its contenders come with the tasks of Apbus
 	l := load{tasks: *tasks, inFlight: *inFlight, payload: strings.Repeat("x", *size)}
 	out := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(out, "%d tasks, %d in flight, %d bytes\t\t\t\t\n", l.tasks, l.inFlight, *size)
 	fmt.Fprintf(out, "\ttasks/s\tsubmit to start p50\tp99\tone at a time p50\n")
-	for _, make := range contenders(dir, *inFlight) {
+	for _, make := range contenders(dir, *router, *inFlight) {
 		s := newStarts()
 		c, err := make(s)
 		if err != nil {
@@ -87,7 +88,7 @@ func measure(ctx context.Context, c contender, s *starts, l load) (busy, idle fi
 func round(d time.Duration) time.Duration { return d.Round(10 * time.Microsecond) }
 
 // contenders are all of them, each with a folder of its own below dir.
-func contenders(dir string, workers int) []func(*starts) (contender, error) {
+func contenders(dir, router string, workers int) []func(*starts) (contender, error) {
 	folder := func(name string) (string, error) { return os.MkdirTemp(dir, name) }
 	onRedis := func(sync string) func(*starts) (contender, error) {
 		return func(s *starts) (contender, error) {
@@ -95,7 +96,14 @@ func contenders(dir string, workers int) []func(*starts) (contender, error) {
 			return &asynqOn{sync: sync, dir: d, workers: workers, starts: s}, err
 		}
 	}
+	onRouter := func(durability string) func(*starts) (contender, error) {
+		return func(s *starts) (contender, error) {
+			d, err := folder("apbus-")
+			return &apbusOn{durability: durability, program: router, dir: d, workers: workers, starts: s}, err
+		}
+	}
 	return []func(*starts) (contender, error){
+		onRouter(task.ProcessSafe), onRouter(task.PowerSafe),
 		onRedis("off"), onRedis("always"),
 		func(s *starts) (contender, error) {
 			d, err := folder("river-")
