@@ -32,6 +32,8 @@ type Options struct {
 	Tasks Tasks
 	// Evidence is GENERAL_NOT_IMPLEMENTED when nil.
 	Evidence Evidence
+	// Loop is GENERAL_NOT_IMPLEMENTED when nil; modules then have no guidance.
+	Loop Loop
 	// Stats is GENERAL_NOT_IMPLEMENTED when nil.
 	Stats Stats
 	// Metrics serves GET /metrics to those who may call; nil is 404. It names
@@ -134,6 +136,7 @@ type Gateway struct {
 	approvals  Approvals
 	evidence   Evidence
 	tasks      Tasks
+	loop       Loop
 	doctor     Doctor
 	stats      Stats
 	metrics    http.Handler
@@ -202,7 +205,7 @@ func New(o Options) (*Gateway, error) {
 	}
 	g := &Gateway{
 		invoker: o.Invoker, streamer: o.Streamer, catalog: o.Catalog, fleet: o.Fleet, calls: o.Calls, readiness: o.Readiness, governance: o.Governance,
-		approvals: o.Approvals, evidence: o.Evidence, tasks: o.Tasks, doctor: o.Doctor, auth: o.Auth, limits: limits, decode: contextwire.Limits{MaxBody: int(limits.MaxBody)},
+		approvals: o.Approvals, evidence: o.Evidence, tasks: o.Tasks, loop: o.Loop, doctor: o.Doctor, auth: o.Auth, limits: limits, decode: contextwire.Limits{MaxBody: int(limits.MaxBody)},
 		stats: o.Stats, metrics: o.Metrics,
 		name: o.Name, log: o.Logger,
 		origin:   http.NewCrossOriginProtection(),

@@ -59,7 +59,9 @@ func (g *Gateway) showModule(x *exchange) error {
 	if !ok {
 		return module.Errorf(module.CodeModuleNotFound, "no node hosts module %s", id)
 	}
-	return x.json(http.StatusOK, moduleView(&m))
+	view := moduleView(&m)
+	view["guidance"] = g.guidanceOf(x, id)
+	return x.json(http.StatusOK, view)
 }
 
 // moduleView is the descriptor with where the module runs and what was learned

@@ -118,6 +118,8 @@ func componentSchemas() map[string]any {
 	maps.Copy(all, approvalSchemas())
 	maps.Copy(all, evidenceSchemas())
 	maps.Copy(all, taskSchemas())
+	maps.Copy(all, recSchemas())
+	maps.Copy(all, loopSchemas())
 	return all
 }
 

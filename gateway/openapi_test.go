@@ -54,7 +54,7 @@ func TestOpenAPIDescribesWhatIsServed(t *testing.T) {
 		}
 	}
 	served := map[string]string{}
-	placeholder := strings.NewReplacer("/queues/a.b", "/queues/{module}", "/t1", "/{id}", "/s1", "/{name}", "a.b", "{id}", "n1", "{id}", "/0123456789abcdef", "/{call}")
+	placeholder := strings.NewReplacer("/queues/a.b", "/queues/{module}", "/t1", "/{id}", "/h1", "/{hash}", "/s1", "/{name}", "a.b", "{id}", "n1", "{id}", "/0123456789abcdef", "/{call}")
 	for _, r := range everyRoute() {
 		path, _, _ := strings.Cut(r.path, "?")
 		served[r.method+" "+placeholder.Replace(path)] = string(r.scope)

@@ -139,5 +139,5 @@ func (g *Gateway) routes() []*route {
 			method: http.MethodGet, pattern: "/openapi.json", operation: "openapi", summary: "This document", class: control,
 			answers: []outcome{{200, "Inputs", "OpenAPI 3.1."}}, handle: g.serveOpenAPI,
 		},
-	}, slices.Concat(g.approvalRoutes(), g.evidenceRoutes(), g.taskRoutes())...)
+	}, slices.Concat(g.approvalRoutes(), g.evidenceRoutes(), g.taskRoutes(), g.recRoutes(), g.loopRoutes())...)
 }
