@@ -49,6 +49,11 @@ type TaskClient struct {
 	log      *slog.Logger
 	sub      *nats.Subscription
 
+	// What is asked often shares messages; submits that may not be repeated are kept
+	// apart from those that may.
+	submits, keyedSubmits merger[task.Verdict]
+	finishes              merger[task.FinishVerdict]
+
 	wg   sync.WaitGroup
 	stop context.CancelCauseFunc
 	life context.Context //nolint:containedctx // from NewTaskClient to Close
@@ -102,6 +107,9 @@ func NewTaskClient(o ClientOptions) (*TaskClient, error) {
 		c.patience = 15 * time.Second
 	}
 	c.life, c.stop = context.WithCancelCause(context.Background())
+	c.submits = merger[task.Verdict]{c: c, r: once, send: c.sendSubmits(once)}
+	c.keyedSubmits = merger[task.Verdict]{c: c, r: again, send: c.sendSubmits(again)}
+	c.finishes = merger[task.FinishVerdict]{c: c, r: again, send: c.sendFinishes}
 	if c.sub, err = c.wire.nc.Subscribe(n.writer(), func(*nats.Msg) { c.newWriter() }); err != nil {
 		return nil, unavailable(fmt.Errorf("listen for the writer: %w", err))
 	}
@@ -145,6 +153,12 @@ func ask[Answer any](ctx context.Context, c *TaskClient, verb string, r repeat, 
 	if err != nil {
 		return zero, err
 	}
+	return askRaw[Answer](ctx, c, verb, r, body)
+}
+
+// askRaw is ask for a request that is encoded already.
+func askRaw[Answer any](ctx context.Context, c *TaskClient, verb string, r repeat, body []byte) (Answer, error) {
+	var zero Answer
 	answer, _, err := c.exchange(ctx, verb, r, body, 0)
 	if err != nil {
 		return zero, err
@@ -310,16 +324,22 @@ func (c *TaskClient) attempt(ctx context.Context, verb string, r repeat, body []
 
 // background runs f detached from any caller, for at most a few seconds.
 func (c *TaskClient) background(f func(context.Context)) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.life.Err() != nil {
-		return
-	}
-	c.wg.Go(func() {
+	c.own(func() {
 		ctx, stop := context.WithTimeoutCause(c.life, exchangeLimit, errNoAnswer)
 		defer stop()
 		f(ctx)
 	})
+}
+
+// own runs f, which Close waits for; false when the client is closed.
+func (c *TaskClient) own(f func()) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.life.Err() != nil {
+		return false
+	}
+	c.wg.Go(f)
+	return true
 }
 
 // leave tells the writer that nobody waits for an answer any more.

@@ -10,7 +10,8 @@ import (
 )
 
 // Submit implements [task.Service]. It is repeated when every task has an
-// idempotency key.
+// idempotency key. Submits of one task that come at about the same time share a
+// message.
 func (c *TaskClient) Submit(ctx context.Context, req task.SubmitRequest) (task.SubmitAnswer, error) {
 	r := again
 	for _, s := range req.Tasks {
@@ -18,7 +19,32 @@ func (c *TaskClient) Submit(ctx context.Context, req task.SubmitRequest) (task.S
 			r = once
 		}
 	}
-	return ask[task.SubmitAnswer](ctx, c, verbSubmit, r, req)
+	if len(req.Tasks) != 1 || req.All {
+		return ask[task.SubmitAnswer](ctx, c, verbSubmit, r, req)
+	}
+	body, err := encode(&req.Tasks[0])
+	if err != nil {
+		return task.SubmitAnswer{}, err
+	}
+	if len(body) > mergeLargest {
+		return askRaw[task.SubmitAnswer](ctx, c, verbSubmit, r, list("tasks", [][]byte{body}))
+	}
+	m := &c.submits
+	if r == again {
+		m = &c.keyedSubmits
+	}
+	v, err := m.do(ctx, body)
+	if err != nil {
+		return task.SubmitAnswer{}, err
+	}
+	return task.SubmitAnswer{Receipts: []task.Verdict{v}}, nil
+}
+
+func (c *TaskClient) sendSubmits(r repeat) func(context.Context, [][]byte) ([]task.Verdict, error) {
+	return func(ctx context.Context, bodies [][]byte) ([]task.Verdict, error) {
+		answer, err := askRaw[task.SubmitAnswer](ctx, c, verbSubmit, r, list("tasks", bodies))
+		return answer.Receipts, err
+	}
 }
 
 // Get implements [task.Service].

@@ -104,7 +104,7 @@ func (c *TaskClient) PutResult(ctx context.Context, lease task.LeaseRef, output 
 }
 
 // Finish implements [task.WorkSource]. An output over 512 KiB is put into the object
-// store first.
+// store first. Reports that come at about the same time share a message.
 func (c *TaskClient) Finish(ctx context.Context, rep task.FinishReport) (task.FinishAnswer, error) {
 	if len(rep.Result) > maxInLog && rep.ResultRef == nil {
 		ref, err := c.PutResult(ctx, rep.LeaseRef, rep.Result)
@@ -113,7 +113,32 @@ func (c *TaskClient) Finish(ctx context.Context, rep task.FinishReport) (task.Fi
 		}
 		rep.Result, rep.ResultRef = nil, ref
 	}
-	return ask[task.FinishAnswer](ctx, c, verbFinish, again, rep)
+	body, err := encode(&rep)
+	if err != nil {
+		return task.FinishAnswer{}, err
+	}
+	if len(body) > mergeLargest {
+		return askRaw[task.FinishAnswer](ctx, c, verbFinish, again, body)
+	}
+	v, err := c.finishes.do(ctx, body)
+	if err != nil {
+		return task.FinishAnswer{}, err
+	}
+	return v.FinishAnswer, remote(v.Error)
+}
+
+func (c *TaskClient) sendFinishes(ctx context.Context, bodies [][]byte) ([]task.FinishVerdict, error) {
+	answer, err := askRaw[task.FinishAllAnswer](ctx, c, verbFinishAll, again, list("reports", bodies))
+	return answer.Verdicts, err
+}
+
+// remote is a verdict's error as one that the writer sent.
+func remote(f *task.Failure) error {
+	if f == nil || f.Error == nil {
+		return nil
+	}
+	f.Error.Remote = true // nobody else holds it
+	return f.Error
 }
 
 // Release implements [task.WorkSource].

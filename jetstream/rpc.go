@@ -45,6 +45,7 @@ const (
 	verbProgress   = "progress"
 	verbCheckpoint = "checkpoint"
 	verbFinish     = "finish"
+	verbFinishAll  = "finish-all"
 	verbRelease    = "release"
 	// verbAbort ends a request that waits; it has no answer.
 	verbAbort = "abort"

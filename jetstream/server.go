@@ -19,6 +19,8 @@ import (
 type Writer interface {
 	task.Service
 	task.WorkSource
+	// FinishAll hears many reports of finished attempts at once.
+	FinishAll(ctx context.Context, req task.FinishAllRequest) (task.FinishAllAnswer, error)
 }
 
 const (
@@ -96,6 +98,7 @@ func handlers(w Writer) map[string]handler {
 		verbProgress:   handleQuiet(w.Progress),
 		verbCheckpoint: handleQuiet(w.Checkpoint),
 		verbFinish:     handle(w.Finish),
+		verbFinishAll:  handle(w.FinishAll),
 		verbRelease:    handleQuiet(w.Release),
 	}
 }

@@ -133,6 +133,22 @@ type FinishAnswer struct {
 	Detail Detail `json:"detail,omitempty"`
 }
 
+// FinishAllRequest reports the ends of many attempts, at most 10,000.
+type FinishAllRequest struct {
+	Reports []FinishReport `json:"reports"`
+}
+
+// FinishAllAnswer has one verdict for each report, in order.
+type FinishAllAnswer struct {
+	Verdicts []FinishVerdict `json:"verdicts"`
+}
+
+// FinishVerdict says what became of one task, or why its report was refused.
+type FinishVerdict struct {
+	FinishAnswer
+	Error *Failure `json:"error,omitempty"`
+}
+
 // ReleaseRequest gives back attempts that were granted and not started.
 type ReleaseRequest struct {
 	Node string     `json:"node"`

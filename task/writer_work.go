@@ -204,20 +204,66 @@ func (w *Writer) Checkpoint(ctx context.Context, rep CheckpointReport) error {
 
 // Finish ends an attempt; see [WorkSource].
 func (w *Writer) Finish(ctx context.Context, rep FinishReport) (FinishAnswer, error) {
-	if err := w.checkFinish(&rep); err != nil {
-		return FinishAnswer{}, err
-	}
-	w.remember(ctx, rep.LeaseRef)
-	if err := w.enter(ctx); err != nil {
-		return FinishAnswer{}, err
-	}
-	it, err := w.owned(rep.LeaseRef)
-	if err != nil && w.adopt(rep.LeaseRef, rep.Node) {
-		it, err = w.owned(rep.LeaseRef)
-	}
+	a, err := w.FinishAll(ctx, FinishAllRequest{Reports: []FinishReport{rep}})
 	if err != nil {
-		return w.finished(ctx, rep.LeaseRef, err)
+		return FinishAnswer{}, err
 	}
+	return a.Verdicts[0].FinishAnswer, a.Verdicts[0].Error.Err()
+}
+
+// FinishAll ends many attempts at once, each as Finish does; the order of the reports
+// is that of the verdicts. The error is about the request as a whole: then any of the
+// reports may have been heard, and all of them may be repeated.
+func (w *Writer) FinishAll(ctx context.Context, req FinishAllRequest) (FinishAllAnswer, error) {
+	if len(req.Reports) > maxRefs {
+		return FinishAllAnswer{}, bad("reports", "are too many")
+	}
+	answer := FinishAllAnswer{Verdicts: make([]FinishVerdict, len(req.Reports))}
+	for i := range req.Reports {
+		if err := w.checkFinish(&req.Reports[i]); err != nil {
+			answer.Verdicts[i].Error = Fail(err)
+			continue
+		}
+		w.remember(ctx, req.Reports[i].LeaseRef)
+	}
+	if err := w.enter(ctx); err != nil {
+		return FinishAllAnswer{}, err
+	}
+	var last *batch
+	var stale []int
+	for i, rep := range req.Reports {
+		v := &answer.Verdicts[i]
+		if v.Error != nil {
+			continue
+		}
+		it, err := w.owned(rep.LeaseRef)
+		if err != nil && w.adopt(rep.LeaseRef, rep.Node) {
+			it, err = w.owned(rep.LeaseRef)
+		}
+		if err != nil {
+			v.Error = Fail(err)
+			stale = append(stale, i)
+			continue
+		}
+		if b := w.finish(it, rep); last == nil || b.n > last.n {
+			last = b
+		}
+		v.Status, v.Detail = it.rec.Status, it.rec.Detail
+	}
+	w.unlockAndKick()
+	if err := w.durable(ctx, last); err != nil {
+		return FinishAllAnswer{}, err
+	}
+	for _, i := range stale {
+		v := &answer.Verdicts[i]
+		a, err := w.finished(ctx, req.Reports[i].LeaseRef, v.Error.Error)
+		v.FinishAnswer, v.Error = a, Fail(err)
+	}
+	return answer, nil
+}
+
+// finish ends the attempt of an item that it owns. w is locked.
+func (w *Writer) finish(it *item, rep FinishReport) *batch {
 	next := it.rec.next()
 	b := w.room(2)
 	if rep.Outcome == OutcomeCompleted && len(rep.Result) > w.opts.InlineResult {
@@ -230,9 +276,7 @@ func (w *Writer) Finish(ctx context.Context, rep FinishReport) (FinishAnswer, er
 	w.rules.finish(next, w.moment(), rep)
 	w.stats.Retried += uint64(next.RetryCount - retries)
 	w.change(b, it, next)
-	answer := FinishAnswer{Status: next.Status, Detail: next.Detail}
-	w.unlockAndKick()
-	return answer, w.durable(ctx, b)
+	return b
 }
 
 // checkFinish judges a report by itself. An output that cannot be kept ends the task
@@ -283,9 +327,10 @@ func isObject(raw json.RawMessage) bool {
 }
 
 // finished answers a report of an attempt that is not the present one: the same as
-// before when it is a repetition, TASK_LEASE_LOST otherwise. w is locked.
+// before when it is a repetition, TASK_LEASE_LOST otherwise.
 func (w *Writer) finished(ctx context.Context, ref LeaseRef, stale error) (FinishAnswer, error) {
 	id, ok := parseTaskID(ref.TaskID)
+	w.mu.Lock()
 	it := w.items[id]
 	if !ok || it == nil || it.place == inAside {
 		w.mu.Unlock()
