@@ -48,6 +48,7 @@ type Pipeline struct {
 	entered     int // middlewares entered
 
 	sink      func(module.Chunk) error // takes the chunks of a stream; nil for a plain call
+	ahead     int                      // how many chunks the module may be ahead of sink
 	chunks    int                      // handed to sink
 	streamed  bool                     // the module gave its output in chunks, to its end
 	postError *module.Error            // what failed after that

@@ -13,7 +13,7 @@ import (
 func (p *Pipeline) stream() error {
 	p.executed = true
 	e := p.newExecution()
-	e.chunks = make(chan module.Chunk)
+	e.chunks = make(chan module.Chunk, p.ahead)
 	merged := module.NewMerge(p.set.merge)
 	go e.run(p.ctx)
 	if err := p.relay(e, merged); err != nil {
@@ -28,7 +28,7 @@ func (p *Pipeline) stream() error {
 
 // relay hands chunks on until the module has returned or the call has ended.
 func (p *Pipeline) relay(e *execution, merged *module.Merge) error {
-	settled := false
+	settled, dropped := false, false
 	defer func() {
 		if settled {
 			return
@@ -42,7 +42,7 @@ func (p *Pipeline) relay(e *execution, merged *module.Merge) error {
 	for p.ctx.Err() == nil {
 		select {
 		case c := <-e.chunks:
-			if p.ctx.Err() != nil {
+			if dropped = p.ctx.Err() != nil; dropped {
 				continue // no more chunks
 			}
 			merged.Add(c)
@@ -51,6 +51,10 @@ func (p *Pipeline) relay(e *execution, merged *module.Merge) error {
 				return p.readerLeft(e, err)
 			}
 		case <-e.done:
+			if len(e.chunks) > 0 {
+				e.done <- struct{}{} // after the chunks that came before it
+				continue
+			}
 			settled = true
 			return p.finished(e)
 		case <-p.ctx.Done():
@@ -59,6 +63,9 @@ func (p *Pipeline) relay(e *execution, merged *module.Merge) error {
 	settled = true
 	if !p.awaitStopped(e) {
 		return p.abandon()
+	}
+	if dropped || len(e.chunks) > 0 {
+		return p.ended(p.ctx) // the module was done, its reader was not
 	}
 	return p.finished(e)
 }

@@ -74,6 +74,11 @@ func errReaderLeft() *cancel.Cause {
 	return cancel.Because(cancel.Caller, "", "the reader of the stream has left")
 }
 
+// streamAhead is how many chunks a module may be ahead of send. Without it the two
+// goroutines would change places for every chunk; the reader's window holds back
+// what counts.
+const streamAhead = 32
+
 // InvokeStream runs a call that came over the bus on the module's owner, as
 // [Executor.Invoke] does, and passes every chunk to send, one at a time. An error
 // of send ends the call: a coded one is its error, any other cancels it. send must
@@ -82,7 +87,7 @@ func errReaderLeft() *cancel.Cause {
 // apcore.stream.post_validation_failed was told.
 func (x *Executor) InvokeStream(ctx context.Context, req *contextwire.Request, send func(module.Chunk) error) (*contextwire.Reply, error) {
 	p := x.incoming(req)
-	p.sink = send
+	p.sink, p.ahead = send, streamAhead
 	return p.reply(ctx, req)
 }
 

@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"reflect"
 	"sync"
 
 	"github.com/apbus/apbus/cancel"
+	"github.com/apbus/apbus/schema"
 )
 
 // Chunk is one part of a stream: an object of the JSON data model. The values of
@@ -33,6 +35,11 @@ const StreamNotObject = "STREAM_CHUNK_NOT_OBJECT"
 type StreamFunc struct {
 	*Func
 	run func(ctx context.Context, inputs map[string]any, send func(any) error) error
+
+	// bindings holds what was learnt of the struct types that were sent, a
+	// *schema.Binding by reflect.Type: studying one anew for each chunk would cost
+	// more than the chunk.
+	bindings sync.Map
 }
 
 var (
@@ -47,7 +54,8 @@ var (
 // streaming is set whatever the options say. Everything else is as in [New].
 //
 // send hands one chunk over and blocks until the reader takes it, so that a module
-// is never more than one chunk ahead of a slow reader. It returns nil when the chunk
+// is never more than one chunk ahead of a slow reader; over the bus it may be ahead
+// by the reader's window and a few chunks more. It returns nil when the chunk
 // was taken, and an error when it was not: the cause of ctx once the call has
 // ended, its time is over or the reader has left, or GENERAL_INVALID_INPUT for
 // what is no object. After an error every further send fails too; fn should clean
@@ -77,7 +85,7 @@ func NewStream[In, Out any](id, description string, fn func(ctx context.Context,
 // Stream runs the function and yields what it sends.
 func (s *StreamFunc) Stream(ctx context.Context, inputs map[string]any) iter.Seq2[Chunk, error] {
 	return func(yield func(Chunk, error) bool) {
-		o := &outlet{ctx: ctx, yield: yield}
+		o := &outlet{ctx: ctx, form: s.chunkOf, yield: yield}
 		// Closed also when fn panics: a goroutine it left behind must not yield.
 		defer o.close()
 		err := s.run(ctx, inputs, o.send)
@@ -102,7 +110,8 @@ func (s *StreamFunc) whole(ctx context.Context, inputs map[string]any) (map[stri
 
 // outlet is where the function of a stream sends to.
 type outlet struct {
-	ctx context.Context
+	ctx  context.Context
+	form func(v any, index int) (Chunk, error)
 
 	mu    sync.Mutex // held while the reader has the chunk
 	yield func(Chunk, error) bool
@@ -123,7 +132,7 @@ func (o *outlet) send(v any) error {
 		o.err = context.Cause(o.ctx)
 		return o.err
 	}
-	chunk, err := chunkOf(v, o.sent)
+	chunk, err := o.form(v, o.sent)
 	if err != nil {
 		o.err = err
 		return err
@@ -162,15 +171,41 @@ func (o *outlet) close() {
 }
 
 // chunkOf brings what was sent into the form of a chunk.
-func chunkOf(v any, index int) (Chunk, error) {
-	normal, err := Normalize(v)
-	if err != nil {
-		return nil, err
+func (s *StreamFunc) chunkOf(v any, index int) (Chunk, error) {
+	normal, ok := s.encode(v)
+	if !ok {
+		var err error
+		if normal, err = Normalize(v); err != nil {
+			return nil, err
+		}
 	}
 	if chunk, ok := normal.(map[string]any); ok {
 		return chunk, nil
 	}
 	return nil, ChunkNotObject(index, normal)
+}
+
+// encode brings a struct into the form of a chunk; false leaves it to Normalize, which
+// takes everything and tells what is wrong.
+func (s *StreamFunc) encode(v any) (normal any, ok bool) {
+	from := reflect.ValueOf(v)
+	if from.Kind() == reflect.Pointer && !from.IsNil() {
+		from = from.Elem()
+	}
+	if from.Kind() != reflect.Struct {
+		return nil, false
+	}
+	if !from.CanAddr() { // methods of the pointer may make its JSON
+		to := reflect.New(from.Type()).Elem()
+		to.Set(from)
+		from = to
+	}
+	b, known := s.bindings.Load(from.Type())
+	if !known {
+		b, _ = s.bindings.LoadOrStore(from.Type(), schema.Bind(from.Type()))
+	}
+	normal, err := b.(*schema.Binding).Encode(from, schema.MaxDepth)
+	return normal, err == nil
 }
 
 // ChunkNotObject is the error of a chunk, counted from 0, that is no object; v is
