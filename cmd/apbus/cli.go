@@ -32,6 +32,8 @@ type cli struct {
 	Evidence   evidenceCmd   `cmd:"" help:"Show what happened: calls, denials, decisions."`
 	Top        topCmd        `cmd:"" help:"Watch what modules and nodes do: calls and errors a second, latencies, load."`
 	Tasks      tasksCmd      `cmd:"" help:"Submit, watch and steer calls that outlive who made them."`
+	Recs       recsCmd       `cmd:"" help:"Look at what the loop proposes, decide, apply, roll back."`
+	Loop       loopCmd       `cmd:"" help:"Show or run the loop that learns from what happened."`
 	Version    versionCmd    `cmd:"" help:"Print the version."`
 	Completion completionCmd `cmd:"" help:"Print a completion script for a shell."`
 	Complete   completeCmd   `cmd:"" hidden:"" passthrough:"" help:"Print the completions of a command line."`

@@ -341,8 +341,10 @@ const everyCommand = "approvals\nbench\n" +
 	"completion\n" +
 	"doctor\n" +
 	"evidence\n" +
+	"loop\n" +
 	"modules\n" +
 	"nodes\n" +
+	"recs\n" +
 	"tasks\n" +
 	"top\n" +
 	"version\n"

@@ -116,7 +116,7 @@ func showModule(p *printer, m map[string]any) error {
 			return err
 		}
 	}
-	return nil
+	return showGuidance(p, m)
 }
 
 func propertyRows(schema map[string]any) [][]string {

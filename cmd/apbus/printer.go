@@ -7,6 +7,7 @@ import (
 	"io"
 	"strings"
 	"text/tabwriter"
+	"unicode"
 
 	"github.com/apbus/apbus/contextwire"
 )
@@ -97,6 +98,10 @@ func printable(s string) string {
 		}
 		if r < 0x20 || (r >= 0x7f && r < 0xa0) {
 			return -1
+		}
+		// What reorders text would show another one than is there.
+		if unicode.Is(unicode.Bidi_Control, r) {
+			return unicode.ReplacementChar
 		}
 		return r
 	}, s)

@@ -31,6 +31,16 @@ type config struct {
 
 	Evidence string `default:"on" enum:"on,off" help:"Show the evidence of what happened, and add decisions and calls that reached no node: on or off."`
 
+	LLMCmd     string        `name:"llm-cmd" placeholder:"CMD" help:"Command that is the model of the loop: a request of JSON on its input, the answer on its output. Split at white space; there is no shell."`
+	LLMURL     string        `name:"llm-url" placeholder:"URL" help:"OpenAI-compatible API that has the model of the loop, such as https://host/v1."`
+	LLMModel   string        `name:"llm-model" placeholder:"NAME" help:"Name of the model, for --llm-url; with --llm-cmd what it says itself unless given."`
+	LLMKey     string        `name:"llm-key" secret:"" placeholder:"KEY" help:"Key for --llm-url; better given as APBUS_LLM_KEY."`
+	LLMTimeout time.Duration `name:"llm-timeout" default:"2m" help:"How long the model may take for one answer."`
+	LLMRecord  string        `name:"llm-record" placeholder:"FILE" help:"Append each exchange with the model to this file."`
+	LLMReplay  string        `name:"llm-replay" placeholder:"FILE" help:"Take the answers of the model from such a file, in its order, instead of a model."`
+	LoopPolicy string        `name:"loop-policy" placeholder:"FILE" help:"JSON file of what the loop may do."`
+	LoopEvery  time.Duration `name:"loop-every" default:"1h" help:"How long after the last pass of the loop, of whichever router, the next one is made; 0 makes none but those that are asked for."`
+
 	MetricsListen string `placeholder:"HOST:PORT" help:"Serve Prometheus metrics at /metrics of this address, to everybody who reaches it, instead of the HTTP API's, to those who may call."`
 
 	Heartbeat   time.Duration `default:"15s" help:"How long an event stream may be silent before a comment keeps it alive."`
@@ -87,7 +97,7 @@ func (c *config) check() error {
 			return settings.Usagef("--%s must be at least 1", limit.flag)
 		}
 	}
-	return nil
+	return c.checkLoop()
 }
 
 func (c *config) checkAddress(flag, address string) error {

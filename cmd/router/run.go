@@ -104,9 +104,13 @@ func serve(ctx context.Context, spec settings.Spec) error {
 		return err
 	}
 	defer work.close()
+	learned, err := openLoop(ctx, cfg, conns, client, evidence, work, log)
+	if err != nil {
+		return err
+	}
 	g, err := gateway.New(gateway.Options{ //nolint:contextcheck // a request brings its own
 		Invoker: client, Streamer: client, Catalog: catalog{client}, Fleet: fleetOf(client), Calls: callsOf(client),
-		Readiness: gateway.ReadyFunc(client.Ready), Governance: governance, Doctor: doctor, Approvals: approvals, Evidence: evidence.shown(), Tasks: work.shown(), Auth: auth, Name: "router", Version: spec.Version, Logger: log,
+		Readiness: gateway.ReadyFunc(client.Ready), Governance: governance, Doctor: doctor, Approvals: approvals, Evidence: evidence.shown(), Tasks: work.shown(), Loop: learned.shown(), Auth: auth, Name: "router", Version: spec.Version, Logger: log,
 		Stats: client, Metrics: eyes.handler(),
 		Limits: gateway.Limits{
 			MaxBody: cfg.MaxBody, MaxHeader: cfg.MaxHeader, MaxRequests: cfg.MaxRequests, MaxDetached: cfg.MaxDetached,
@@ -120,6 +124,9 @@ func serve(ctx context.Context, spec settings.Spec) error {
 		return err
 	}
 	wg.Go(func() { warnUnprotected(life, governance, log) })
+	if learned != nil && cfg.LoopEvery > 0 {
+		wg.Go(func() { learned.follow(life, cfg.LoopEvery) })
+	}
 	srv := g.Server()
 	srv.Handler = eyes.traced(g)
 	failed := make(chan error, 1)
