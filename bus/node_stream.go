@@ -29,6 +29,8 @@ type outflow struct {
 	r      *running
 	credit string // the subject for grants
 	over   time.Time
+	frames contextwire.DataEncoder // of send, which is called by one at a time
+	msg    nats.Msg                // likewise; what is published is copied
 
 	mu    sync.Mutex
 	sent  contextwire.Credit
@@ -137,14 +139,16 @@ func (s *outflow) count() uint64 {
 // send is what the host gives the chunks to.
 func (s *outflow) send(chunk module.Chunk) error {
 	r := s.r
-	frame := &contextwire.Frame{Kind: contextwire.FrameData, Body: chunk, Seq: s.count()}
-	m, err := r.reply.encode(frame)
+	seq := s.count()
+	header, body, err := s.frames.Encode(chunk, seq, r.reply.ct)
 	if err != nil {
 		return started(err)
 	}
-	m.Reply = s.credit // so that the server says when nobody is there any more
+	m := &s.msg
+	// With a reply, so that the server says when nobody is there any more.
+	*m = nats.Msg{Subject: r.reply.to, Reply: s.credit, Header: nats.Header(header), Data: body}
 	if limit := r.node.conns.Calls.MaxPayload(); limit > 0 && int64(m.Size()) > limit {
-		return contextwire.TooLarge(int64(m.Size()), limit).WithDetail("chunk_index", int64(frame.Seq))
+		return contextwire.TooLarge(int64(m.Size()), limit).WithDetail("chunk_index", int64(seq))
 	}
 	if err := s.await(int64(len(m.Data))); err != nil {
 		return err

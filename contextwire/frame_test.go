@@ -1,6 +1,7 @@
 package contextwire_test
 
 import (
+	"bytes"
 	"math"
 	"strings"
 	"testing"
@@ -290,6 +291,26 @@ func TestFrameOfAClient(t *testing.T) {
 	} {
 		if _, err := contextwire.DecodeFrame(header, []byte(`{}`), contextwire.DefaultLimits()); module.CodeOf(err) != module.CodeBusBadMessage {
 			t.Errorf("%v: err = %v, want %s", header, err, module.CodeBusBadMessage)
+		}
+	}
+}
+
+// The encoder of a stream makes what EncodeFrame makes, also after a large chunk and
+// after one that cannot be encoded.
+func TestDataEncoder(t *testing.T) {
+	for _, ct := range []contextwire.ContentType{contextwire.JSON, contextwire.MsgPack} {
+		var d contextwire.DataEncoder
+		for i, chunk := range []map[string]any{
+			{"text": "one"}, {}, {"text": strings.Repeat("x", 300_000)}, {"bad": func() {}}, {"n": int64(7)},
+		} {
+			h, body, err := d.Encode(chunk, uint64(i), ct)
+			wantHeader, wantBody, wantErr := contextwire.EncodeFrame(&contextwire.Frame{Kind: contextwire.FrameData, Body: chunk, Seq: uint64(i)}, ct)
+			if (err == nil) != (wantErr == nil) || module.CodeOf(err) != module.CodeOf(wantErr) {
+				t.Fatalf("chunk %d: %v, want %v", i, err, wantErr)
+			}
+			if err == nil && (cmp.Diff(wantHeader, h) != "" || !bytes.Equal(wantBody, body)) {
+				t.Errorf("chunk %d: %v %d bytes, want %v %d", i, h, len(body), wantHeader, len(wantBody))
+			}
 		}
 	}
 }
