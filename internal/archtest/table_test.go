@@ -38,6 +38,7 @@ const (
 	modKong       = "github.com/alecthomas/kong"
 	modCmp        = "github.com/google/go-cmp"
 	modRapid      = "pgregory.net/rapid"
+	modPorcupine  = "github.com/anishathalye/porcupine"
 )
 
 // everything is what the level that wires may use.
@@ -180,6 +181,8 @@ var sameLevel = map[[2]string]string{
 var testThird = map[string]string{
 	modCmp:   "differences people can read",
 	modRapid: "property tests",
+
+	modPorcupine: "histories of concurrent clients",
 }
 
 // mutableVars are the package variables that may change, with the reason.
