@@ -109,7 +109,8 @@ func TestReadmeCommands(t *testing.T) {
 			t.Errorf("the README has no block %q", kind)
 		}
 	}
-	for _, want := range []string{`"charge_id"`, `"call_chain":["near.chain","far.chain","near.whoami"]`, "Charge 12.05 for order o1", "cancelling", `"sum":3`} {
+	for _, want := range []string{`"charge_id"`, `"call_chain":["near.chain","far.chain","near.whoami"]`, "Charge 12.05 for order o1", "cancelling", `"sum":3`,
+		`"word":"not"`, `"words":6`, "it waits", "Give back 5.00 of 5.00", `"refund_id"`, "input_validation"} {
 		if !strings.Contains(strings.ReplaceAll(printed.String(), ", ", ","), want) {
 			t.Errorf("the README's commands printed no %s:\n%s", want, printed.String())
 		}

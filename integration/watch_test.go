@@ -231,11 +231,11 @@ func TestMetricsOfAllProcesses(t *testing.T) {
 		`apbus_client_calls_total{code="ok",module_id="math.add"}`:           "3",
 		`apbus_client_calls_total{code="DEMO_FAILED",module_id="demo.fail"}`: "1",
 		`apbus_client_call_duration_seconds_count{module_id="math.add"}`:     "3",
-		`apbus_client_in_flight`:                                             "0",
-		`apbus_client_lost_total`:                                            "0",
-		`apbus_client_sent_bytes_count`:                                      "4",
-		`apbus_connection_up{connection="calls"}`:                            "1",
-		`apbus_connection_up{connection="control"}`:                          "1",
+		`apbus_client_in_flight`:                    "0",
+		`apbus_client_lost_total`:                   "0",
+		`apbus_client_sent_bytes_count`:             "4",
+		`apbus_connection_up{connection="calls"}`:   "1",
+		`apbus_connection_up{connection="control"}`: "1",
 	}
 	for name := range want {
 		got[name] = router[name]
@@ -244,12 +244,12 @@ func TestMetricsOfAllProcesses(t *testing.T) {
 		t.Errorf("router: %s", d)
 	}
 	got, want = map[string]string{}, map[string]string{
-		`apbus_node_calls_total{code="ok",module_id="math.add"}`:                          "3",
-		`apbus_node_calls_total{code="DEMO_FAILED",module_id="demo.fail"}`:                "1",
-		`apbus_node_call_duration_seconds_bucket{module_id="math.add",le="+Inf"}`:         "3",
-		`apbus_node_capacity`:                                                             "256",
-		`apbus_node_slot_debt`:                                                            "0",
-		`apbus_node_received_bytes_count`:                                                 "4",
+		`apbus_node_calls_total{code="ok",module_id="math.add"}`:                  "3",
+		`apbus_node_calls_total{code="DEMO_FAILED",module_id="demo.fail"}`:        "1",
+		`apbus_node_call_duration_seconds_bucket{module_id="math.add",le="+Inf"}`: "3",
+		`apbus_node_capacity`:             "256",
+		`apbus_node_slot_debt`:            "0",
+		`apbus_node_received_bytes_count`: "4",
 		`apcore_module_calls_total{module_id="math.add",status="success"}`:                "3",
 		`apcore_module_errors_total{error_code="DEMO_FAILED",module_id="demo.fail"}`:      "1",
 		`apcore_module_duration_seconds_bucket{module_id="math.add",le="60"}`:             "3",
