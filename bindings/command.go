@@ -28,6 +28,7 @@ const afterExit = 250 * time.Millisecond
 // commandRunner runs a command for each call.
 type commandRunner struct {
 	Argv   []string
+	Source string // path of the program text, "" for none
 	Dir    string
 	Env    []string // sorted NAME=value
 	Limit  int64
@@ -37,13 +38,13 @@ type commandRunner struct {
 }
 
 func (l *loader) command(at place, desc module.Descriptor) (runner, error) {
-	in, err := at.mapping([]string{"argv", "dir", "env", "pass_env", "max_output", "grace"})
+	in, err := at.mapping([]string{"argv", "source", "dir", "env", "pass_env", "max_output", "grace"})
 	if err != nil {
 		return nil, err
 	}
 	r := &fieldReader{in: in}
 	c := &commandRunner{
-		Argv: r.texts("argv"), Dir: l.path(r.text("dir")), Limit: r.size("max_output", defaultLimit),
+		Argv: r.texts("argv"), Source: r.text("source"), Dir: l.path(r.text("dir")), Limit: r.size("max_output", defaultLimit),
 		Grace: r.duration("grace", defaultGrace), Stream: desc.Annotations.Streaming, log: l.o.Logger,
 	}
 	names := append(passedOn(), r.texts("pass_env")...)
@@ -58,6 +59,9 @@ func (l *loader) command(at place, desc module.Descriptor) (runner, error) {
 	}
 	if strings.ContainsRune(c.Argv[0], '/') {
 		c.Argv[0] = l.path(c.Argv[0])
+	}
+	if err := l.source(at, in, c); err != nil {
+		return nil, err
 	}
 	env := map[string]string{}
 	for _, name := range names {
@@ -104,7 +108,8 @@ func (r *commandRunner) run(c *call, emit func(map[string]any) error) error {
 	p := &process{r: r, c: c, stop: make(chan struct{}), over: make(chan struct{})}
 	out := newOutput(r.Limit, r.Stream, p.end)
 	errs := &lineLog{log: r.log, c: c}
-	cmd := exec.Command(r.Argv[0], r.Argv[1:]...) //nolint:gosec,noctx // the operator wrote it down; how it ends is ours
+	argv := r.argv(c.source)
+	cmd := exec.Command(argv[0], argv[1:]...) //nolint:gosec,noctx // the operator wrote it down; how it ends is ours
 	cmd.Dir, cmd.WaitDelay = r.Dir, afterExit
 	cmd.Env = append(slices.Clone(r.Env), "APBUS_MODULE="+c.moduleID, "APBUS_CALL="+c.callID, "TRACEPARENT="+c.traceparent)
 	cmd.Stdin, cmd.SysProcAttr = bytes.NewReader(append(stdin, '\n')), ownGroup()

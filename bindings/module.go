@@ -14,7 +14,9 @@ import (
 type Module struct {
 	desc module.Descriptor
 	run  atomic.Pointer[runner]
-	file string
+	// source is the file whose program text runs in place of the declared one.
+	source atomic.Pointer[string]
+	file   string
 }
 
 var _ module.Module = (*Module)(nil)
@@ -65,6 +67,8 @@ type call struct {
 	// These identify the call in logs and to what runs.
 	moduleID, callID, traceID string
 	traceparent               string
+	// source is the program text to run, "" for the declared one.
+	source string
 }
 
 func (m *Module) begin(ctx context.Context, inputs map[string]any) *call {
@@ -72,6 +76,9 @@ func (m *Module) begin(ctx context.Context, inputs map[string]any) *call {
 		inputs = map[string]any{}
 	}
 	c := &call{ctx: ctx, inputs: inputs, moduleID: m.desc.ID}
+	if path := m.source.Load(); path != nil {
+		c.source = *path
+	}
 	if mc := module.FromContext(ctx); mc != nil {
 		info := mc.Call()
 		c.callID, c.traceID = info.ID, mc.TraceID()

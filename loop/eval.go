@@ -118,3 +118,17 @@ func readEvalRun(raw []byte) (EvalRun, bool) {
 func (e *Engine) evalsetOf(ctx context.Context, tool string) (*Item, error) {
 	return e.knowledge.Named(ctx, ItemEvalset, "", tool)
 }
+
+// Evaluated reports whether the pinned evalset of a recommendation has been run on
+// it.
+func (e *Engine) Evaluated(ctx context.Context, c *Case) (bool, error) {
+	for entry, err := range e.store.Log(ctx, evalLog(c.Rec.EvalsetHash)) {
+		if err != nil {
+			return false, storeError("reading the eval journal", err)
+		}
+		if run, ok := readEvalRun(entry.Value); ok && run.Candidate == c.Hash && run.Evalset == c.Rec.EvalsetHash {
+			return true, nil
+		}
+	}
+	return false, nil
+}

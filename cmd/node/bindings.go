@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/apbus/apbus/bindings"
@@ -22,7 +23,36 @@ type bound struct {
 	reg   *registry.Registry
 	log   *slog.Logger
 	seen  []stamp
-	mods  map[string]*bindings.Module
+
+	mu   sync.Mutex // of mods, which watch alone changes
+	mods map[string]*bindings.Module
+}
+
+// revisable are the modules whose program text can be replaced, by ID.
+func (b *bound) revisable() map[string]*bindings.Module {
+	list := map[string]*bindings.Module{}
+	if b == nil {
+		return list
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for id, m := range b.mods {
+		if m.Revisable() {
+			list[id] = m
+		}
+	}
+	return list
+}
+
+// set notes the module of an ID, nil for none.
+func (b *bound) set(id string, m *bindings.Module) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if m == nil {
+		delete(b.mods, id)
+		return
+	}
+	b.mods[id] = m
 }
 
 // bind reads the binding files and registers their modules; without files there is
@@ -59,7 +89,7 @@ func (b *bound) add(ctx context.Context, m *bindings.Module) error {
 	if err := b.reg.RegisterDeclared(ctx, m.Registrable(), registry.Declaration{Source: m.File()}); err != nil {
 		return err
 	}
-	b.mods[m.ID()] = m
+	b.set(m.ID(), m)
 	return nil
 }
 
@@ -99,7 +129,7 @@ func (b *bound) reload(ctx context.Context) {
 	for id := range b.mods {
 		if !wanted[id] {
 			b.reg.Unregister(ctx, id)
-			delete(b.mods, id)
+			b.set(id, nil)
 			b.log.Info("binding removed", "module_id", id)
 		}
 	}
@@ -135,7 +165,7 @@ func (b *bound) replace(ctx context.Context, m *bindings.Module) error {
 	if err != nil {
 		return err
 	}
-	b.mods[id] = m
+	b.set(id, m)
 	b.log.Info("binding changed", "module_id", id)
 	return nil
 }

@@ -44,6 +44,7 @@ type config struct {
 	TraceSteps     bool          `help:"With tracing, which the OTEL_* variables turn on, also make a span of every step of a call."`
 	LogCalls       bool          `help:"Log the end of every call, without its values."`
 	Events         string        `placeholder:"FILE" help:"YAML list of who gets this node's events: stdout, file, webhook, a2a, filter."`
+	Learned        string        `default:"on" enum:"on,off" help:"Host plans and run revised programs that the loop proposed and people applied: on or off."`
 	Evidence       string        `default:"on" enum:"on,off" help:"Leave evidence of calls, denials and decisions, redacted, on JetStream: on or off."`
 	Insecure       bool          `help:"Connect beyond this machine although messages are not authenticated."`
 }

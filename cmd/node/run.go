@@ -121,6 +121,9 @@ func run(ctx context.Context, spec settings.Spec) error {
 	if bound != nil {
 		wg.Go(func() { bound.watch(life) })
 	}
+	if l := openLearned(ctx, cfg, conns, reg, bound, log); l != nil {
+		wg.Go(func() { l.follow(life) })
+	}
 	if rules != nil {
 		wg.Go(func() { watchRules(life, rules, cfg.ACL, rulesSeen, log) })
 	}
