@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -141,6 +142,9 @@ func TestDrift(t *testing.T) {
 			if err := js.DeleteStream(t.Context(), cfg.Name); err != nil {
 				t.Fatal(err)
 			}
+			// The server answers before it has removed the files and the directories that
+			// they leave empty, under whoever makes the next stream.
+			synctest.Wait()
 		}
 	})
 }

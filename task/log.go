@@ -8,8 +8,11 @@ import (
 	"time"
 )
 
-// ErrDeposed is returned by [Log.Commit] once another writer leads: nothing was
-// stored, and nothing ever will be by this log.
+// ErrDeposed is returned by [Log.Commit] once this writer leads no more, or can no
+// longer tell that it does. This log will never store anything again, and whoever
+// leads next reads what became of the last commit: what was not a batch may be
+// stored in part, from its beginning, and when the answer was lost even all of it
+// may be there. To those who waited for it the outcome is unknown.
 var ErrDeposed = errors.New("another writer leads")
 
 // Entry is the last value of one key of a [Log].
@@ -46,8 +49,8 @@ type Log interface {
 	Load(ctx context.Context, prefixes ...string) iter.Seq2[Entry, error]
 	// Commit stores entries in order, and when they are one batch all of them or none. A
 	// key occurs once in a batch. nil means that they are as durable as the
-	// log promises. ErrDeposed means that another writer leads and nothing was stored.
-	// After any other error the outcome may be unknown; the writer commits the very
+	// log promises. [ErrDeposed] ends the log's use by this writer. After either error
+	// what was stored may be unknown; while it leads, the writer commits the very
 	// same entries again until it succeeds or is deposed, which does no harm because
 	// nobody else writes meanwhile.
 	Commit(ctx context.Context, entries []Entry) error
