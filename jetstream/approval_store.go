@@ -52,7 +52,8 @@ type ApprovalStore struct {
 	log *slog.Logger
 
 	mu     sync.Mutex
-	broken map[string]uint64 // revisions of records that were complained about
+	broken map[string]uint64    // revisions of records that were complained about
+	unseen map[string]time.Time // requests that tasks wait for and that are not there, since when
 }
 
 var _ approval.Store = (*ApprovalStore)(nil)
@@ -92,7 +93,7 @@ func OpenApprovals(ctx context.Context, js natsjs.JetStream, o ApprovalOptions) 
 	if err != nil {
 		return nil, approvalFailure(ctx, "open", err)
 	}
-	s := &ApprovalStore{kv: kv, js: js, ns: o.Namespace, log: o.Logger, broken: map[string]uint64{}}
+	s := &ApprovalStore{kv: kv, js: js, ns: o.Namespace, log: o.Logger, broken: map[string]uint64{}, unseen: map[string]time.Time{}}
 	return s, s.compare(ctx, o)
 }
 

@@ -73,7 +73,7 @@ func readAll(t *testing.T, s *durable.EvidenceStore, q loop.Query) []*loop.Recor
 func TestEvidenceRoundTrip(t *testing.T) {
 	withEvidence(t, durable.EvidenceOptions{}, func(t *testing.T, _ *natstest.Server, js jetstream.JetStream, s *durable.EvidenceStore) {
 		const n = 5000 // several pages, and more than one batch
-		p := s.Publisher(durable.PublisherOptions{Node: "n1", Boot: "b1", Buffer: n + 2}) // however late it is read
+		p := s.Publisher(durable.PublisherOptions{Node: "n1", Boot: "b1", Buffer: n + 2})
 		for i := range n {
 			p.Record(piece([]string{"a.one", "a.two"}[i%2], i))
 		}

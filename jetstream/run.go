@@ -29,6 +29,10 @@ type TasksOptions struct {
 	// Requests is the connection on which requests are answered and signals are sent,
 	// the one of JS when nil.
 	Requests *nats.Conn
+	// Approvals is where decisions come from that tasks wait for, nil for nowhere. The
+	// writer is woken by each of them; give it Approvals.Decided too, by which it learns
+	// of those made while nobody led, and of time running out.
+	Approvals *ApprovalStore
 	// NewWriter makes the writer of one leadership over its log. signal tells a node
 	// about an attempt; it does not block.
 	NewWriter func(log *Log, signal func(task.Signal)) (LeadingWriter, error)
@@ -87,6 +91,19 @@ func (t *tasks) lead(ctx context.Context, log *Log) error {
 	defer stop(nil)
 	var wg sync.WaitGroup
 	defer wg.Wait()
+	if a := t.o.Approvals; a != nil {
+		listening, deaf := context.WithCancel(running)
+		defer deaf()
+		// The end of the bucket is looked up before the log is read, so that what is decided
+		// from now on is heard, and what was decided before is looked up.
+		after, err := a.tip(ctx)
+		wg.Go(func() { //nolint:contextcheck // it ends with the writer
+			if err != nil {
+				t.store.o.Logger.Debug("every approval is looked at, since the last one is not known", "cause", err)
+			}
+			a.tell(listening, w, after)
+		})
+	}
 	ended := make(chan error, 1)
 	wg.Go(func() { ended <- w.Run(running) })
 	started := time.Now()

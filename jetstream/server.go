@@ -183,8 +183,13 @@ func (s *server) close() {
 	s.closed = true
 	s.mu.Unlock()
 	for _, sub := range s.subs {
-		// What has arrived is still refused, so that its caller need not wait.
-		_ = sub.Drain() // fails only on a closed connection
+		// What has arrived is still refused, so that its caller need not wait. Without a
+		// connection that would leave a subscription behind with the server, which nats.go
+		// makes again when it reconnects and then forgets: it would swallow its share of
+		// the requests to whoever leads next.
+		if !s.wire.nc.IsConnected() || sub.Drain() != nil {
+			_ = sub.Unsubscribe() // fails only when it is gone
+		}
 	}
 	s.stopPatience(errStopped)
 	cut := time.AfterFunc(closeGrace, func() { s.stop(errStopped) })

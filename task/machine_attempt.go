@@ -151,7 +151,7 @@ func (ru rules) failed(r *Record, m moment, rep FinishReport) {
 	switch {
 	case r.CancelRequested != nil:
 		ru.end(r, m, Cancelled, "", "node", node, "cancelled")
-	case code == module.CodeApprovalPending && approvalOf(rep.Error.Error) != "":
+	case waits(r, rep.Error.Error):
 		// The gate stands before the module: nothing ran and nothing is spent.
 		r.Attempt--
 		r.Status, r.Detail, r.Lease = Pending, AwaitingApproval, nil
@@ -165,10 +165,25 @@ func (ru rules) failed(r *Record, m moment, rep FinishReport) {
 		r.RetryCount++
 		r.Status, r.Detail, r.Lease = Pending, BackingOff, nil
 		r.ReadyAt = m.now.Add(delay)
+		r.Approved = false // the token is used up; the next attempt asks anew
 		r.mark(m, "node", node, string(code))
 	default:
 		ru.end(r, m, Failed, "", "node", node, string(code))
 	}
+}
+
+// waits reports whether the task's own module waits for a person. When one that it
+// called does, the module has run, and the decision is that module's to use.
+func waits(r *Record, e *module.Error) bool {
+	if e.Code != module.CodeApprovalPending || approvalOf(e) == "" {
+		return false
+	}
+	for _, of := range []any{e.ModuleID, e.Details["module_id"]} { // as far as they are known
+		if id, _ := of.(string); id != "" && id != r.ModuleID {
+			return false
+		}
+	}
+	return true
 }
 
 func approvalOf(e *module.Error) string {

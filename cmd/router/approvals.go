@@ -12,14 +12,14 @@ import (
 )
 
 // openApprovals serves the requests that the nodes have stored; nil without
-// JetStream, where there are none.
-func openApprovals(ctx context.Context, cfg *config, conns *bus.Conns, decided func(context.Context, approval.Record), log *slog.Logger) (gateway.Approvals, error) {
+// JetStream, where there are none. The store is there for the tasks that wait.
+func openApprovals(ctx context.Context, cfg *config, conns *bus.Conns, decided func(context.Context, approval.Record), log *slog.Logger) (gateway.Approvals, *jetstream.ApprovalStore, error) {
 	if conns.JS == nil {
-		return nil, nil
+		return nil, nil, nil
 	}
 	store, err := jetstream.OpenApprovals(ctx, conns.JS, jetstream.ApprovalOptions{Namespace: cfg.NS, Logger: log})
 	if err != nil {
-		return nil, fmt.Errorf("open the approvals: %w", err)
+		return nil, nil, fmt.Errorf("open the approvals: %w", err)
 	}
-	return approval.NewDurable(store, approval.Options{OnDecision: decided, Logger: log}), nil
+	return approval.NewDurable(store, approval.Options{OnDecision: decided, Logger: log}), store, nil
 }

@@ -95,11 +95,11 @@ func serve(ctx context.Context, spec settings.Spec) error {
 		return err
 	}
 	governance := governanceOf(client, log)
-	approvals, err := openApprovals(ctx, cfg, conns, evidence.decided(), log)
+	approvals, requests, err := openApprovals(ctx, cfg, conns, evidence.decided(), log)
 	if err != nil {
 		return err
 	}
-	work, err := startTasks(ctx, cfg, conns, client, log)
+	work, err := startTasks(ctx, cfg, conns, client, requests, log)
 	if err != nil {
 		return err
 	}

@@ -12,7 +12,8 @@ import (
 // Options configures [NewDurable]. The zero value is usable.
 type Options struct {
 	// Wait is how long a call is held for a decision (approval.wait), at most until
-	// shortly before the call's own time is over; 0 answers pending at once.
+	// shortly before the call's own time is over; 0 answers pending at once. The attempt
+	// of a task is never held: a task waits without a slot (durable design, section 2).
 	Wait time.Duration
 	// Expiry is how long a request can be decided, 24 hours by default.
 	Expiry time.Duration
@@ -84,7 +85,7 @@ func (d *Durable) RequestApproval(ctx context.Context, r *Request) (*Result, err
 		return nil, ended(ctx, err)
 	}
 	result := &Result{Status: Pending, ApprovalID: rec.ID}
-	if d.o.Wait <= 0 {
+	if _, isTask := module.TaskOf(ctx); isTask || d.o.Wait <= 0 {
 		return result, nil
 	}
 	result, err = d.await(ctx, rec.ID, b, result)
@@ -182,6 +183,9 @@ func (d *Durable) await(ctx context.Context, id string, b Binding, known *Result
 // caller learns the ID to come back with instead of a timeout.
 func (d *Durable) until(ctx context.Context) time.Time {
 	until := time.Now().Add(d.o.Wait)
+	if _, isTask := module.TaskOf(ctx); isTask {
+		return time.Now()
+	}
 	if end, ok := ctx.Deadline(); ok {
 		if before := end.Add(-min(time.Until(end)/10, time.Second)); before.Before(until) {
 			return before
