@@ -30,13 +30,13 @@ import (
 func BenchmarkTask(b *testing.B) {
 	for _, mode := range []jetstream.Durability{jetstream.ProcessSafe, jetstream.PowerSafe} {
 		b.Run(string(mode), func(b *testing.B) {
-			client, ran := benchTasks(b, mode)
+			client, ran, stats := benchTasks(b, mode)
 			inputs := json.RawMessage(`{"number":1,"payload":"` + strings.Repeat("x", 512) + `"}`)
 			var next atomic.Int64
 			var wg sync.WaitGroup
 			b.ReportAllocs()
 			b.ResetTimer()
-			before := processorTime()
+			before, first := processorTime(), stats()
 			for range min(256, b.N) {
 				wg.Go(func() {
 					for next.Add(1) <= int64(b.N) {
@@ -55,6 +55,8 @@ func BenchmarkTask(b *testing.B) {
 			wg.Wait()
 			b.StopTimer()
 			b.ReportMetric(float64((processorTime()-before).Microseconds())/float64(b.N), "cpu-µs/op")
+			last := stats()
+			b.ReportMetric(float64(last.Entries-first.Entries)/float64(last.Commits-first.Commits), "entries/commit")
 			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "tasks/s")
 		})
 	}
@@ -69,8 +71,9 @@ func processorTime() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// benchTasks starts everything; ran has an element for each run of the module.
-func benchTasks(b *testing.B, mode jetstream.Durability) (client *jetstream.TaskClient, ran <-chan struct{}) {
+// benchTasks starts everything; ran has an element for each run of the module, and
+// stats are the writer's.
+func benchTasks(b *testing.B, mode jetstream.Durability) (client *jetstream.TaskClient, ran <-chan struct{}, stats func() task.WriterStats) {
 	b.Helper()
 	must := func(err error) {
 		b.Helper()
@@ -117,11 +120,12 @@ func benchTasks(b *testing.B, mode jetstream.Durability) (client *jetstream.Task
 		stop(errors.New("the benchmark is over"))
 		wg.Wait()
 	})
+	var writer atomic.Pointer[task.Writer]
 	o := jetstream.Options{JS: router.JS, Durability: mode, Logger: quiet}
 	wg.Go(func() {
 		err := jetstream.RunTasks(life, jetstream.TasksOptions{Options: o, Requests: router.NATS(),
 			NewWriter: func(log *jetstream.Log, signal func(task.Signal)) (jetstream.LeadingWriter, error) {
-				return task.NewWriter(log, task.WriterOptions{
+				w, err := task.NewWriter(log, task.WriterOptions{
 					Durability: string(mode), Leading: log.Leading, Signal: signal, Logger: quiet,
 					Describe: func(id string) (task.Described, bool) {
 						for _, d := range x.Descriptors() {
@@ -132,6 +136,8 @@ func benchTasks(b *testing.B, mode jetstream.Durability) (client *jetstream.Task
 						return task.Described{}, false
 					},
 				})
+				writer.Store(w)
+				return w, err
 			}})
 		if err != nil {
 			b.Error(err)
@@ -147,5 +153,5 @@ func benchTasks(b *testing.B, mode jetstream.Durability) (client *jetstream.Task
 		b.Fatal(fmt.Errorf("no writer: %w", err))
 	}
 	runtime.GC()
-	return client, runs
+	return client, runs, func() task.WriterStats { return writer.Load().Stats() }
 }

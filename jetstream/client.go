@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -153,13 +154,13 @@ func ask[Answer any](ctx context.Context, c *TaskClient, verb string, r repeat, 
 	if err != nil {
 		return zero, err
 	}
-	return askRaw[Answer](ctx, c, verb, r, body)
+	return askRaw[Answer](ctx, c, verb, r, body, nil)
 }
 
 // askRaw is ask for a request that is encoded already.
-func askRaw[Answer any](ctx context.Context, c *TaskClient, verb string, r repeat, body []byte) (Answer, error) {
+func askRaw[Answer any](ctx context.Context, c *TaskClient, verb string, r repeat, body []byte, out *atomic.Bool) (Answer, error) {
 	var zero Answer
-	answer, _, err := c.exchange(ctx, verb, r, body, 0)
+	answer, _, err := c.exchange(ctx, verb, r, body, 0, out)
 	if err != nil {
 		return zero, err
 	}
@@ -167,8 +168,9 @@ func askRaw[Answer any](ctx context.Context, c *TaskClient, verb string, r repea
 }
 
 // exchange sends a body until it is answered, and says when what was answered was
-// sent. wait is how long the writer may wait for something to happen.
-func (c *TaskClient) exchange(ctx context.Context, verb string, r repeat, body []byte, wait time.Duration) (answer []byte, sent time.Time, err error) {
+// sent. wait is how long the writer may wait for something to happen. out, when not
+// nil, is true while the request may have reached a writer.
+func (c *TaskClient) exchange(ctx context.Context, verb string, r repeat, body []byte, wait time.Duration, out *atomic.Bool) (answer []byte, sent time.Time, err error) {
 	if _, limited := ctx.Deadline(); !limited {
 		var stop context.CancelFunc
 		ctx, stop = context.WithTimeoutCause(ctx, c.patience+wait, context.DeadlineExceeded)
@@ -178,10 +180,16 @@ func (c *TaskClient) exchange(ctx context.Context, verb string, r repeat, body [
 	for {
 		arrived := c.nextWriter()
 		sent = time.Now()
+		if out != nil {
+			out.Store(true)
+		}
 		if answer, err = c.attempt(ctx, verb, r, body, wait); err == nil {
 			return answer, sent, nil
 		}
 		v := judge(err)
+		if out != nil && v == unsent {
+			out.Store(false)
+		}
 		if v == final {
 			return nil, sent, err
 		}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/apbus/apbus/module"
@@ -23,15 +24,18 @@ const (
 // merger sends what several callers ask at about the same time in one message, and
 // gives each its own answer.
 type merger[Answer any] struct {
-	c *TaskClient
-	r repeat
-	// send asks for all, and returns as many answers in the same order.
-	send func(ctx context.Context, bodies [][]byte) ([]Answer, error)
+	c    *TaskClient
+	r    repeat
+	send send[Answer]
 
 	mu      sync.Mutex
 	waiting []*merged[Answer]
 	flying  int
 }
+
+// send asks for all, and returns as many answers in the same order. out is true while
+// the request may have reached a writer.
+type send[Answer any] func(ctx context.Context, bodies [][]byte, out *atomic.Bool) ([]Answer, error)
 
 // merged is one caller's part.
 type merged[Answer any] struct {
@@ -45,8 +49,9 @@ type merged[Answer any] struct {
 
 // ride is one merged request. It ends early when everybody has left it.
 type ride struct {
-	left int // who has not left
+	out  atomic.Bool
 	stop context.CancelFunc
+	left int // who has not left
 }
 
 // do asks and waits for the answer or the end of ctx.
@@ -66,14 +71,14 @@ func (m *merger[Answer]) do(ctx context.Context, body []byte) (Answer, error) {
 		return p.answer, p.err
 	case <-ctx.Done():
 	}
-	sent := m.leave(p)
+	reached := m.leave(p)
 	select {
 	case <-p.done: // at the same moment
 		return p.answer, p.err
 	default:
 	}
 	var zero Answer
-	return zero, m.c.gaveUp(ctx, errNoAnswer, sent && m.r == once)
+	return zero, m.c.gaveUp(ctx, errNoAnswer, reached && m.r == once)
 }
 
 // join queues p and has it sent as soon as may be.
@@ -93,7 +98,7 @@ func (m *merger[Answer]) join(p *merged[Answer]) {
 	m.flying++
 }
 
-// leave takes p out, and reports whether it may have been sent.
+// leave takes p out, and reports whether it may have reached a writer.
 func (m *merger[Answer]) leave(p *merged[Answer]) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -109,11 +114,11 @@ func (m *merger[Answer]) leave(p *merged[Answer]) bool {
 	if p.ride.left--; p.ride.left == 0 {
 		p.ride.stop()
 	}
-	return true
+	return p.ride.out.Load()
 }
 
 // take removes what goes into one request from those that wait.
-func (m *merger[Answer]) take() (parts []*merged[Answer], ctx context.Context, stop context.CancelFunc) {
+func (m *merger[Answer]) take() (parts []*merged[Answer], r *ride, ctx context.Context) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if len(m.waiting) == 0 {
@@ -134,18 +139,18 @@ func (m *merger[Answer]) take() (parts []*merged[Answer], ctx context.Context, s
 		m.waiting = nil
 	}
 	// The request belongs to all of its callers and lasts as long as the most patient.
-	ctx, stop = context.WithDeadlineCause(context.Background(), deadline, context.DeadlineExceeded)
-	r := &ride{left: n, stop: stop}
+	ctx, stop := context.WithDeadlineCause(context.Background(), deadline, context.DeadlineExceeded)
+	r = &ride{left: n, stop: stop}
 	for _, p := range parts {
 		p.ride = r
 	}
-	return parts, ctx, stop
+	return parts, r, ctx
 }
 
 // run sends until nobody waits.
 func (m *merger[Answer]) run() {
 	for {
-		parts, ctx, stop := m.take()
+		parts, r, ctx := m.take()
 		if parts == nil {
 			return
 		}
@@ -153,8 +158,8 @@ func (m *merger[Answer]) run() {
 		for i, p := range parts {
 			bodies[i] = p.body
 		}
-		answers, err := m.send(ctx, bodies)
-		stop()
+		answers, err := m.send(ctx, bodies, &r.out)
+		r.stop()
 		if err == nil && len(answers) != len(parts) {
 			err = module.Errorf(module.CodeBusBadMessage, "the task writer answered %d of %d", len(answers), len(parts))
 		}

@@ -3,6 +3,7 @@ package jetstream
 import (
 	"context"
 	"encoding/json"
+	"sync/atomic"
 	"time"
 
 	"github.com/apbus/apbus/contextwire"
@@ -27,7 +28,7 @@ func (c *TaskClient) Submit(ctx context.Context, req task.SubmitRequest) (task.S
 		return task.SubmitAnswer{}, err
 	}
 	if len(body) > mergeLargest {
-		return askRaw[task.SubmitAnswer](ctx, c, verbSubmit, r, list("tasks", [][]byte{body}))
+		return askRaw[task.SubmitAnswer](ctx, c, verbSubmit, r, list("tasks", [][]byte{body}), nil)
 	}
 	m := &c.submits
 	if r == again {
@@ -40,9 +41,9 @@ func (c *TaskClient) Submit(ctx context.Context, req task.SubmitRequest) (task.S
 	return task.SubmitAnswer{Receipts: []task.Verdict{v}}, nil
 }
 
-func (c *TaskClient) sendSubmits(r repeat) func(context.Context, [][]byte) ([]task.Verdict, error) {
-	return func(ctx context.Context, bodies [][]byte) ([]task.Verdict, error) {
-		answer, err := askRaw[task.SubmitAnswer](ctx, c, verbSubmit, r, list("tasks", bodies))
+func (c *TaskClient) sendSubmits(r repeat) send[task.Verdict] {
+	return func(ctx context.Context, bodies [][]byte, out *atomic.Bool) ([]task.Verdict, error) {
+		answer, err := askRaw[task.SubmitAnswer](ctx, c, verbSubmit, r, list("tasks", bodies), out)
 		return answer.Receipts, err
 	}
 }
@@ -100,7 +101,7 @@ func poll[Answer any](ctx context.Context, c *TaskClient, verb string, waitMS in
 		if err != nil {
 			return zero, err
 		}
-		data, sent, err := c.exchange(ctx, verb, again, body, max(wait, 0))
+		data, sent, err := c.exchange(ctx, verb, again, body, max(wait, 0), nil)
 		if err != nil {
 			return zero, err
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/apbus/apbus/task"
@@ -118,7 +119,7 @@ func (c *TaskClient) Finish(ctx context.Context, rep task.FinishReport) (task.Fi
 		return task.FinishAnswer{}, err
 	}
 	if len(body) > mergeLargest {
-		return askRaw[task.FinishAnswer](ctx, c, verbFinish, again, body)
+		return askRaw[task.FinishAnswer](ctx, c, verbFinish, again, body, nil)
 	}
 	v, err := c.finishes.do(ctx, body)
 	if err != nil {
@@ -127,8 +128,8 @@ func (c *TaskClient) Finish(ctx context.Context, rep task.FinishReport) (task.Fi
 	return v.FinishAnswer, remote(v.Error)
 }
 
-func (c *TaskClient) sendFinishes(ctx context.Context, bodies [][]byte) ([]task.FinishVerdict, error) {
-	answer, err := askRaw[task.FinishAllAnswer](ctx, c, verbFinishAll, again, list("reports", bodies))
+func (c *TaskClient) sendFinishes(ctx context.Context, bodies [][]byte, out *atomic.Bool) ([]task.FinishVerdict, error) {
+	answer, err := askRaw[task.FinishAllAnswer](ctx, c, verbFinishAll, again, list("reports", bodies), out)
 	return answer.Verdicts, err
 }
 

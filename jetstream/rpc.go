@@ -143,10 +143,29 @@ func (m messenger) unpack(ctx context.Context, h contextwire.Header, data []byte
 	return body, nil
 }
 
+// appender is a type that writes itself; package task has those that every task
+// needs.
+type appender interface {
+	AppendJSON(b []byte) ([]byte, error)
+}
+
+// selfReader is a type that can read itself from the form that it writes, and says false
+// to others.
+type selfReader interface{ ReadJSON(b []byte) bool }
+
 // encode writes a request or an answer.
 func encode(v any) ([]byte, error) {
-	body, err := json.Marshal(v)
+	var body []byte
+	var err error
+	if a, ok := v.(appender); ok {
+		body, err = a.AppendJSON(nil)
+	} else {
+		body, err = json.Marshal(v)
+	}
 	if err != nil {
+		if module.AsError(err) != nil {
+			return nil, err
+		}
 		return nil, module.Errorf(module.CodeInvalidInput, "this has no form in JSON: %w", err)
 	}
 	return body, nil
@@ -157,6 +176,13 @@ func decode[T any](body []byte) (T, error) {
 	var v T
 	if len(body) == 0 {
 		return v, nil
+	}
+	if r, ok := any(&v).(selfReader); ok {
+		if r.ReadJSON(body) {
+			return v, nil
+		}
+		var fresh T
+		v = fresh
 	}
 	if err := json.Unmarshal(body, &v); err != nil {
 		return v, module.Errorf(module.CodeBusBadMessage, "body of a task message: %w", err)

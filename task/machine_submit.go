@@ -31,6 +31,7 @@ const approvalKey = "_approval_token"
 type draft struct {
 	rec   *Record
 	runAt Stamp
+	fresh bool // its context has no identity
 }
 
 // limits of a submission.
@@ -129,7 +130,7 @@ func (d *draft) context(s Submission) error {
 		if err != nil {
 			return module.Errorf(module.CodeInternal, "encode a fresh context: %w", err)
 		}
-		d.rec.Context = raw
+		d.rec.Context, d.fresh = raw, true
 		return nil
 	}
 	c, err := contextwire.DecodeContext(s.Context, contextwire.JSON, contextwire.Limits{})
@@ -273,7 +274,10 @@ func (ru rules) born(d *draft, m moment, id taskID, schedule string) *Record {
 	if d.runAt > m.now {
 		r.Detail, r.ReadyAt = Scheduled, d.runAt
 	}
-	actor := actorOf(r.Context)
+	actor := ""
+	if !d.fresh {
+		actor = actorOf(r.Context)
+	}
 	if schedule != "" {
 		actor = "schedule " + schedule
 	}
