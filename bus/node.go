@@ -140,6 +140,7 @@ type Node struct {
 
 	mu       sync.Mutex
 	running  map[cancel.Key]*running
+	own      map[cancel.Key]*ownCall
 	draining bool
 	closed   bool
 	undo     []func()
@@ -150,6 +151,7 @@ type Node struct {
 	life context.Context // ends last, and with it every call still running
 	stop context.CancelCauseFunc
 	work sync.WaitGroup // calls
+	mine sync.WaitGroup // calls of our own
 	wg   sync.WaitGroup // everything else
 }
 
@@ -171,6 +173,7 @@ func NewNode(conns *Conns, host Host, o NodeOptions) (*Node, error) {
 		table:   cancel.NewTable(cancel.TableOptions{}),
 		replay:  newReplay(),
 		running: map[cancel.Key]*running{},
+		own:     map[cancel.Key]*ownCall{},
 		drained: make(chan struct{}),
 	}
 	n.gate = newGate(gateLimits{
@@ -309,6 +312,7 @@ func (n *Node) teardown() {
 	n.leave(n.subs.close())
 	n.stop(cancel.Because(cancel.Shutdown, n.opts.ID, "node closed"))
 	n.work.Wait()
+	n.mine.Wait()
 	n.accepts.close()
 	n.leave(n.direct)
 	if err := n.flushReplies(); err != nil {

@@ -180,7 +180,7 @@ func (n *Node) onCalls(m *nats.Msg) {
 		limit = min(limit, req.Limit)
 	}
 	list := &contextwire.CallList{Node: n.opts.ID, Boot: n.boot, Calls: []contextwire.CallRecord{}}
-	for _, r := range n.runningCalls() {
+	for _, r := range n.callsHere() {
 		record := r.record()
 		if !wanted(req, &record) {
 			continue
@@ -194,14 +194,21 @@ func (n *Node) onCalls(m *nats.Msg) {
 	n.answer(m, ct, list.Map())
 }
 
-func (n *Node) runningCalls() []*running {
+// inFlight is a call as the list shows it.
+type inFlight interface{ record() contextwire.CallRecord }
+
+// callsHere are all calls in flight, those of our own among them.
+func (n *Node) callsHere() []inFlight {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	all := make([]*running, 0, len(n.running))
+	all := make([]inFlight, 0, len(n.running)+len(n.own))
 	for _, r := range n.running {
 		if r.kind == kindCall {
 			all = append(all, r)
 		}
+	}
+	for _, c := range n.own {
+		all = append(all, c)
 	}
 	return all
 }

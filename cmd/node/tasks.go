@@ -15,7 +15,7 @@ import (
 )
 
 // tasks runs tasks of the modules that this node hosts, by the same executor as
-// calls.
+// calls and listed among them.
 type tasks struct {
 	worker *task.Worker // nil without JetStream, or without slots
 	client *jetstream.TaskClient
@@ -42,7 +42,7 @@ func startTasks(ctx context.Context, cfg *config, conns *bus.Conns, node *bus.No
 	if grace == 0 {
 		grace = -1 // none, which 0 is not for the worker
 	}
-	t.worker, err = task.NewWorker(client, x, task.WorkerOptions{
+	t.worker, err = task.NewWorker(client, node, task.WorkerOptions{
 		Node: node.ID(), Boot: node.Boot(), Modules: func() []string { return idsOf(x.Descriptors()) },
 		Slots: cfg.TaskSlots, Debt: x.Debt, Grace: grace, PutResult: client.PutResult, Logger: log,
 	})
