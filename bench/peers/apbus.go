@@ -38,7 +38,9 @@ type apbusOn struct {
 	submitted atomic.Int64
 }
 
-func (a *apbusOn) name() string { return "apbus, " + a.durability }
+func (a *apbusOn) name() string { return apbusName(a.durability) }
+
+func apbusName(durability string) string { return "apbus, " + durability }
 
 func (a *apbusOn) open(ctx context.Context) error {
 	url, err := a.startRouter(ctx)
@@ -64,8 +66,9 @@ func (a *apbusOn) startRouter(ctx context.Context) (string, error) {
 		return "", err
 	}
 	address := fmt.Sprintf("127.0.0.1:%d", nats)
-	a.router, err = startServer(ctx, dial(fmt.Sprintf("127.0.0.1:%d", http)), nil, program,
-		"--listen", fmt.Sprintf("127.0.0.1:%d", http), "--embed-listen", address,
+	front := fmt.Sprintf("127.0.0.1:%d", http)
+	a.router, err = startServer(ctx, answers(ctx, "http://"+front+"/readyz"), nil, program,
+		"--listen", front, "--embed-listen", address,
 		"--data", a.dir, "--durability", a.durability)
 	return "nats://" + address, err
 }

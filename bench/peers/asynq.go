@@ -33,11 +33,13 @@ type asynqOn struct {
 	inspector *asynq.Inspector
 }
 
-func (a *asynqOn) name() string {
-	if a.sync == "off" {
+func (a *asynqOn) name() string { return asynqName(a.sync) }
+
+func asynqName(sync string) string {
+	if sync == "off" {
 		return "asynq, redis without persistence"
 	}
-	return "asynq, redis appendfsync " + a.sync
+	return "asynq, redis appendfsync " + sync
 }
 
 func (a *asynqOn) open(ctx context.Context) error {

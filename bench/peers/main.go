@@ -7,9 +7,9 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"runtime"
 	"strings"
 	"syscall"
-	"text/tabwriter"
 
 	"github.com/apbus/apbus/task"
 	"time"
@@ -44,9 +44,9 @@ func compare(ctx context.Context, args []string) error {
 		return err
 	}
 	l := load{tasks: *tasks, inFlight: *inFlight, payload: strings.Repeat("x", *size)}
-	out := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(out, "%d tasks, %d in flight, %d bytes\t\t\t\t\n", l.tasks, l.inFlight, *size)
-	fmt.Fprintf(out, "\ttasks/s\tsubmit to start p50\tp99\tone at a time p50\n")
+	fmt.Printf("%d tasks, %d in flight, %d bytes, %d processors\n", l.tasks, l.inFlight, *size, runtime.GOMAXPROCS(0))
+	fmt.Printf("%-32s %9s %12s %12s %12s\n", "", "tasks/s", "start p50", "start p99", "alone p50")
+	rates := map[string]float64{}
 	for _, make := range contenders(dir, *router, *inFlight) {
 		s := newStarts()
 		c, err := make(s)
@@ -60,9 +60,31 @@ func compare(ctx context.Context, args []string) error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", c.name(), err)
 		}
-		fmt.Fprintf(out, "%s\t%.0f\t%s\t%s\t%s\n", c.name(), busy.perSecond(l), round(busy.quantile(0.5)), round(busy.quantile(0.99)), round(idle.quantile(0.5)))
+		rates[c.name()] = busy.perSecond(l)
+		fmt.Printf("%-32s %9.0f %12s %12s %12s\n", c.name(), busy.perSecond(l), round(busy.quantile(0.5)), round(busy.quantile(0.99)), round(idle.quantile(0.5)))
 	}
-	return out.Flush()
+	printRatios(rates)
+	return nil
+}
+
+// aims are the ratios that the durable design asks for.
+var aims = [...]struct {
+	name, over string
+	least      float64
+}{
+	{apbusName(task.ProcessSafe), asynqName("off"), 2.5},
+	{apbusName(task.PowerSafe), asynqName("always"), 3},
+	{apbusName(task.ProcessSafe), riverName, 5},
+	{apbusName(task.PowerSafe), riverName, 5},
+}
+
+// printRatios compares those that ran.
+func printRatios(rates map[string]float64) {
+	for _, a := range aims {
+		if x, y := rates[a.name], rates[a.over]; x > 0 && y > 0 {
+			fmt.Printf("%s / %s: %.1f (aim %.1f)\n", a.name, a.over, x/y, a.least)
+		}
+	}
 }
 
 // measure opens c, warms it up, and runs the load, and then some tasks one at a time.

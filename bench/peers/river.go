@@ -28,7 +28,9 @@ type riverOn struct {
 	client   *river.Client[pgx.Tx]
 }
 
-func (r *riverOn) name() string { return "river, postgresql" }
+const riverName = "river, postgresql"
+
+func (r *riverOn) name() string { return riverName }
 
 // Kind names the jobs for River.
 func (work) Kind() string { return taskKind }

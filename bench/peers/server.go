@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"os/user"
@@ -85,6 +86,27 @@ func dial(address string) func() error {
 			return err
 		}
 		return c.Close()
+	}
+}
+
+// answers reports whether a GET is answered with 200.
+func answers(ctx context.Context, url string) func() error {
+	return func() error {
+		ctx, stop := context.WithTimeout(ctx, time.Second)
+		defer stop()
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+		if err != nil {
+			return err
+		}
+		res, err := http.DefaultClient.Do(req)
+		if err != nil {
+			return err
+		}
+		_ = res.Body.Close()
+		if res.StatusCode != http.StatusOK {
+			return fmt.Errorf("%s answers %s", url, res.Status)
+		}
+		return nil
 	}
 }
 
