@@ -51,6 +51,47 @@ func TestBenchCounts(t *testing.T) {
 	}
 }
 
+// TestBenchTasksAndStreams runs the other two kinds, tasks against a real writer.
+func TestBenchTasksAndStreams(t *testing.T) {
+	tasks, streams := taskRouter(t), newFakeRouter(t, routes()).URL
+	for _, tt := range []struct {
+		name, router string
+		args         []string
+		succeeded    int
+		chunks       int
+		failed       map[string]int
+		exitStatus   int
+	}{
+		{"tasks", tasks, []string{"task"}, 20, 0, map[string]int{}, 0},
+		{"tasks that fail", tasks, []string{"task", "demo.fail", "--input", `{"times":1000}`}, 0, 0, map[string]int{"SHOP_CLOSED": 20}, 1},
+		{"streams", streams, []string{"stream"}, 20, 40, map[string]int{}, 0},
+		{"streams that break off", streams, []string{"stream", "odd.cut", "--input", "{}"}, 0, 0, map[string]int{"BUS_STREAM_TRUNCATED": 20}, 1},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			args := append(append([]string{"bench"}, tt.args...), "--count", "20", "--in-flight", "4", "--json")
+			got := runCLI(t.Context(), "", map[string]string{"APBUS_ROUTER": tt.router}, args...)
+			if got.exit != tt.exitStatus {
+				t.Errorf("exit status %d, want %d: %v", got.exit, tt.exitStatus, got.err)
+			}
+			var doc struct {
+				Bench     string         `json:"bench"`
+				Succeeded int            `json:"succeeded"`
+				Chunks    int            `json:"chunks"`
+				Failed    map[string]int `json:"failed"`
+			}
+			if err := json.Unmarshal([]byte(got.stdout), &doc); err != nil {
+				t.Fatalf("%v: %s", err, got.stdout)
+			}
+			if doc.Bench != tt.args[0] || doc.Succeeded != tt.succeeded || doc.Chunks != tt.chunks || cmp.Diff(tt.failed, doc.Failed) != "" {
+				t.Errorf("= %+v", doc)
+			}
+		})
+	}
+	if got := runCLI(t.Context(), "", nil, "--nats", "nats://127.0.0.1:1", "bench", "task"); got.exit != 2 {
+		t.Errorf("tasks without a router: exit status %d, %v", got.exit, got.err)
+	}
+}
+
 func TestBenchRefusesNonsense(t *testing.T) {
 	for _, args := range [][]string{
 		{"--in-flight", "0"}, {"--in-flight", "10001"}, {"--count=-1"}, {"--for", "0s"}, {"--input", "{}"},

@@ -4,14 +4,18 @@ import (
 	"context"
 	"io"
 	"maps"
+	"net/http"
 	"slices"
+	"strings"
 
 	"github.com/apbus/apbus/internal/settings"
 )
 
 // benchCmd makes load and measures what comes of it.
 type benchCmd struct {
-	Call benchCallCmd `cmd:"" help:"Call a module over and over, math.add unless another is named."`
+	Call   benchCallCmd   `cmd:"" help:"Call a module over and over, math.add unless another is named."`
+	Task   benchTaskCmd   `cmd:"" help:"Submit tasks and wait for their results, of math.add unless another is named."`
+	Stream benchStreamCmd `cmd:"" help:"Read streams to their ends, of text.words unless another is named."`
 }
 
 // Help says what the figures are.
@@ -23,6 +27,8 @@ func (*benchCmd) Help() string {
 Examples:
   apbus bench call
   apbus bench call demo.sleep ms=10 --in-flight 64 --count 1000
+  apbus bench task demo.effect key=a --count 500
+  apbus bench stream --in-flight 4
   apbus --nats nats://127.0.0.1:4222 bench call math.add a=1 b=2`
 }
 
@@ -77,6 +83,66 @@ func (c *benchCallCmd) Run(s *session) error {
 			return 0, err
 		})
 		return m.print(s, "call", r.id, &c.benchFlags)
+	})
+}
+
+type benchTaskCmd struct {
+	benchInputs
+	benchFlags
+}
+
+// Run submits tasks, each followed to its result. The time of one is that from its
+// submission until its result is here.
+func (c *benchTaskCmd) Run(s *session) error {
+	if err := c.check(); err != nil {
+		return err
+	}
+	return s.withTasks(func(b *httpBackend) error {
+		r, err := c.request(s, b, "math.add", map[string]any{"a": int64(1), "b": int64(2)})
+		if err != nil {
+			return err
+		}
+		body := map[string]any{"module_id": r.id, "inputs": r.inputs}
+		m := c.run(s.ctx, func(ctx context.Context) (int, error) {
+			receipt, err := b.tell(ctx, http.MethodPost, []string{"tasks"}, nil, body)
+			if err != nil {
+				return 0, err
+			}
+			_, _, err = b.TaskResult(ctx, text(receipt["task_id"]), 0)
+			return 0, err
+		})
+		return m.print(s, "task", r.id, &c.benchFlags)
+	})
+}
+
+// benchWords is how many chunks the streams have unless inputs are given.
+const benchWords = 1000
+
+type benchStreamCmd struct {
+	benchInputs
+	benchFlags
+}
+
+// Run reads streams. The time of one is that from its call to its end.
+func (c *benchStreamCmd) Run(s *session) error {
+	if err := c.check(); err != nil {
+		return err
+	}
+	return s.with(func(b backend) error {
+		r, err := c.request(s, b, "text.words", map[string]any{"text": strings.Repeat("word ", benchWords)})
+		if err != nil {
+			return err
+		}
+		m := c.run(s.ctx, func(ctx context.Context) (int, error) {
+			one, chunks := *r, 0
+			one.chunk = func(uint64, map[string]any) error {
+				chunks++
+				return nil
+			}
+			_, err := b.Call(ctx, &one)
+			return chunks, err
+		})
+		return m.print(s, "stream", r.id, &c.benchFlags)
 	})
 }
 
