@@ -69,7 +69,7 @@ func TestDefaults(t *testing.T) {
 	}
 	cfg.ID = ""
 	want := &config{NATS: []string{"nats://127.0.0.1:4222"}, NS: "default", MaxInFlight: 256, TaskSlots: 64, MaxBody: 64 << 20,
-		Approvals: "durable", Evidence: "on", ApprovalExpiry: 24 * time.Hour, DefaultTimeout: 30 * time.Second, GlobalTimeout: 60 * time.Second, GracePeriod: 5 * time.Second, DrainGrace: 10 * time.Second}
+		Approvals: "durable", Evidence: "on", Learned: "on", ApprovalExpiry: 24 * time.Hour, DefaultTimeout: 30 * time.Second, GlobalTimeout: 60 * time.Second, GracePeriod: 5 * time.Second, DrainGrace: 10 * time.Second}
 	if d := cmp.Diff(want, cfg); d != "" {
 		t.Error(d)
 	}
