@@ -17,13 +17,16 @@ GOLANGCI ?= $(firstword $(wildcard .ci/bin/golangci-lint) golangci-lint)
 
 .DEFAULT_GOAL := help
 
-.PHONY: help run build $(PROGRAMS:%=build-%) test conformance race fuzz bench bench-tasks golden lint deps $(PROGRAMS:%=deps-%) cover
+.PHONY: help run demo-loop build $(PROGRAMS:%=build-%) test conformance race fuzz bench bench-tasks golden lint deps $(PROGRAMS:%=deps-%) cover
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 run: build ## Start a router and two nodes on this machine, until Ctrl-C
 	bin/apbus dev --bin bin --data .apbus
+
+demo-loop: build ## Make calls for the loop to learn from, and show what it proposes, until Ctrl-C
+	bin/apbus dev --bin bin --data .apbus/demo-loop --listen 127.0.0.1:0 --nats-listen 127.0.0.1:0 --demo-loop $(DEMO)
 
 build: $(PROGRAMS:%=build-%) ## Build the programs into bin/
 

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/apbus/apbus/schema"
 )
 
 // bundle is the evidence that one DISCOVER is shown.
@@ -119,6 +121,9 @@ func (p *pass) bundle(ctx context.Context) (*bundle, error) {
 	failed, fine := newest{limit: bundleErrors}, newest{limit: bundleErrors}
 	said, known := newest{limit: MaxEvidenceItems}, newest{limit: MaxEvidenceItems}
 	q := Query{Types: append(EvidenceTypes(), TypeFact, TypeLesson), Namespaces: p.opts.Namespaces}
+	if p.policy.Plans {
+		q.Types = append(q.Types, TypePlan) // one that is to be revised is named by its hash
+	}
 	if !p.opts.FullSweep {
 		q.AfterSeq = uint64(p.state.LLMWatermark) //nolint:gosec // never negative
 	}
@@ -181,6 +186,8 @@ func evidenceText(r *Record, anonymous bool) string {
 		switch r.Type {
 		case TypeFact, TypeLesson:
 			return r.Text("subject") + " " + r.Text("relation") + " " + r.Text("object")
+		case TypePlan:
+			return "plan " + r.Text("name") + " " + planText(r.Fields["plan"])
 		}
 		return string(r.Type) + " " + r.Text("name") + ": " + r.Text("description")
 	}
@@ -200,6 +207,15 @@ func evidenceText(r *Record, anonymous bool) string {
 	}
 	return join(string(r.Type), e.ModuleID+prefixed("@", e.Version), "caller="+cmp.Or(e.CallerID, "@external"), e.Outcome, string(e.Code),
 		fmt.Sprintf("%dms", e.Duration.Milliseconds()), "attempt="+strconv.Itoa(e.Attempt)) + prefixed(": ", e.Message)
+}
+
+// planText is the graph of a plan, whose edits name its parts.
+func planText(graph any) string {
+	raw, err := schema.CanonicalJSON(graph)
+	if err != nil {
+		return "?"
+	}
+	return string(raw)
 }
 
 func join(parts ...string) string {

@@ -37,6 +37,7 @@ type cli struct {
 	Version    versionCmd    `cmd:"" help:"Print the version."`
 	Completion completionCmd `cmd:"" help:"Print a completion script for a shell."`
 	Complete   completeCmd   `cmd:"" hidden:"" passthrough:"" help:"Print the completions of a command line."`
+	DemoModel  demoModelCmd  `cmd:"" hidden:"" help:"Answer one request of the loop from a transcript."`
 	Dev        devCmd        `cmd:"" hidden:"" help:"Run a router and two nodes with the example modules on this machine."`
 }
 

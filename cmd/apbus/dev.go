@@ -24,6 +24,8 @@ type devCmd struct {
 	Data       string `local:"" default:".apbus" placeholder:"DIR" help:"Where the installation keeps its state."`
 	Listen     string `local:"" default:"127.0.0.1:8420" placeholder:"HOST:PORT" help:"Address of the HTTP API; port 0 picks a free one."`
 	NATSListen string `name:"nats-listen" local:"" default:"127.0.0.1:4222" placeholder:"HOST:PORT" help:"Address of the embedded NATS server; port 0 picks a free one."`
+	DemoLoop   bool   `local:"" help:"Make calls for the loop to learn from, and a pass with a recorded model, and show what waits for a person."`
+	Once       bool   `local:"" help:"With --demo-loop: stop when that is done."`
 	Tokens     bool   `local:"" help:"Make the router ask for the tokens."`
 }
 
@@ -87,6 +89,14 @@ func (c *devCmd) Run(s *session) (err error) {
 	if err := c.welcome(s.stdout, api, tokens); err != nil {
 		return err
 	}
+	if c.DemoLoop {
+		if err := runLoopDemo(ctx, s.stdout, api, tokens, s.spec.Version); err != nil {
+			return startError(s.ctx, ctx, fmt.Errorf("the demonstration of the loop: %w", err))
+		}
+		if c.Once {
+			return nil
+		}
+	}
 	<-ctx.Done()
 	if s.ctx.Err() != nil {
 		return s.stdout.line("\nstopping")
@@ -113,6 +123,11 @@ func (c *devCmd) start(ctx context.Context, sup *supervisor, bin string, tokens 
 	if !c.Tokens {
 		args = append(args, "--admit-local")
 	}
+	more, err := c.demoFlags(bin)
+	if err != nil {
+		return "", err
+	}
+	args = append(args, more.router...)
 	line, err := sup.start(ctx, &child{name: "router"}, filepath.Join(bin, "apbus-router"), args, "apbus-router:")
 	if err != nil {
 		return "", err
@@ -122,10 +137,10 @@ func (c *devCmd) start(ctx context.Context, sup *supervisor, bin string, tokens 
 		return "", fmt.Errorf("the router's ready line %q does not name http and nats", line)
 	}
 	for _, n := range devNodes() {
-		_, err := sup.start(ctx, &child{name: n.id, optional: true}, filepath.Join(bin, "apbus-node"), []string{
+		_, err := sup.start(ctx, &child{name: n.id, optional: true}, filepath.Join(bin, "apbus-node"), append([]string{
 			"--nats", facts["nats"], "--id", n.id, "--examples=" + n.groups,
 			"--effect-log", filepath.Join(c.Data, "effects.log"),
-		}, "apbus-node:")
+		}, more.node...), "apbus-node:")
 		if err != nil {
 			return "", err
 		}

@@ -28,8 +28,8 @@ const (
 
 func recAnswers() map[string]fakeAnswer {
 	return map[string]fakeAnswer{
-		"GET /v1/recommendations":                                                       {body: `{"recommendations":[{` + recHead + `},` + recAdvice + `],"next_cursor":null,"unreadable":0}`},
-		"GET /v1/recommendations?state=pending":                                         {body: `{"recommendations":[{` + recHead + `}],"next_cursor":"c1","unreadable":3}`},
+		"GET /v1/recommendations":               {body: `{"recommendations":[{` + recHead + `},` + recAdvice + `],"next_cursor":null,"unreadable":0}`},
+		"GET /v1/recommendations?state=pending": {body: `{"recommendations":[{` + recHead + `}],"next_cursor":"c1","unreadable":3}`},
 		"GET /v1/recommendations?cursor=c&module=m&origin=llm&severity=low&state=a%2Cb": {body: `{"recommendations":[],"next_cursor":null,"unreadable":0}`},
 		"GET /v1/recommendations/aaaaaaaaaaaa":                                          {body: recDoc},
 		"POST /v1/recommendations/aaaaaaaaaaaa/approve":                                 {body: strings.Replace(recDoc, `"pending"`, `"approved"`, 1)},

@@ -30,7 +30,8 @@ var _ loop.Backend = (*Pseudonymize)(nil)
 // digits, as of telephones, cards and accounts.
 func DefaultPatterns() []*regexp.Regexp {
 	return []*regexp.Regexp{
-		regexp.MustCompile(`[A-Za-z0-9._%+-]+@[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)+`),
+		// A module with its version, such as a.b@1.0.0, is none.
+		regexp.MustCompile(`[A-Za-z0-9._%+-]+@(?:[A-Za-z0-9-]+\.)+[A-Za-z][A-Za-z0-9-]+`),
 		regexp.MustCompile(`\b\d{1,3}(\.\d{1,3}){3}\b`),
 		regexp.MustCompile(`\+?\d(?:[ -]?\d){8,}`),
 	}
