@@ -493,7 +493,7 @@ func TestLoopRouterKilledWhileApplying(t *testing.T) {
 			defer close(done)
 			_, _ = s.try(t.Context(), http.MethodPost, "/v1/recommendations/"+hash+"/apply", `{"because":"x"}`, "Authorization: Bearer "+deciderToken)
 		}()
-		time.Sleep(time.Duration(i) * 700 * time.Microsecond) // somewhere between the writes
+		time.Sleep(time.Duration(i) * 700 * time.Microsecond) //archtest:real-time a kill somewhere between the writes of a real process
 		s.router.kill()
 		<-done
 		s.startRouter(s.flags...)

@@ -130,11 +130,17 @@ func TestPseudonymize(t *testing.T) {
 	if err != nil || got != req {
 		t.Errorf("came back as %s, %v", got, err)
 	}
+	first := sent
 	for _, identity := range []string{"ana@example.org", "10.0.0.1", "1234567,"} {
 		if strings.Contains(sent, identity) {
 			t.Errorf("%s left: %s", identity, sent)
 		}
 	}
+	// A module and its version look like a mail address, and must reach the model.
+	if _, err := p.Complete(t.Context(), `{"text":"call demo.fail@1.0.0 of bob@shop.example"}`); err != nil || !strings.Contains(sent, "demo.fail@1.0.0 of __p1__") {
+		t.Errorf("sent %s, %v", sent, err)
+	}
+	sent = first
 	if !strings.Contains(sent, hash) || !strings.Contains(sent, "x@y.zz") || strings.Count(sent, "__p1__") != 2 {
 		t.Errorf("sent %s", sent)
 	}
