@@ -310,3 +310,42 @@ func TestRule07_TheLogFencesEvenWhenNobodyNoticed(t *testing.T) {
 		_ = w
 	})
 }
+
+// TestRule03_ReportsThatShareARequest has each report judged by its own claim,
+// whatever the others are.
+func TestRule03_ReportsThatShareARequest(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fixture) {
+		for range 3 {
+			f.submit(task.Submission{ModuleID: "job.safe", Retry: &task.RetryOptions{MaxRetries: ptr(1)}})
+		}
+		g := f.claim("n1", 3, "job.safe")
+		report := func(ref task.LeaseRef, outcome string) task.FinishReport {
+			return task.FinishReport{LeaseRef: ref, Node: "n1", Outcome: outcome, Result: []byte(`{"by":"` + ref.TaskID + `"}`)}
+		}
+		forged := g[0].LeaseRef
+		forged.Epoch++
+		failed := report(g[1].LeaseRef, task.OutcomeFailed)
+		failed.Error = task.Fail(module.Errorf(module.CodeModuleExecuteError, "no").WithRetryable(module.True))
+		req := task.FinishAllRequest{Reports: []task.FinishReport{
+			report(forged, task.OutcomeCompleted), report(g[0].LeaseRef, task.OutcomeCompleted), failed,
+			report(g[2].LeaseRef, "vanished"), report(g[0].LeaseRef, task.OutcomeCompleted), report(task.LeaseRef{TaskID: "x"}, task.OutcomeCompleted),
+		}}
+		a, err := f.FinishAll(context.Background(), req)
+		if err != nil || len(a.Verdicts) != len(req.Reports) {
+			t.Fatalf("%+v, %v", a, err)
+		}
+		for i, want := range []struct {
+			status task.Status
+			code   module.Code
+		}{
+			{"", module.CodeTaskLeaseLost}, {task.Completed, ""}, {task.Pending, ""}, {"", module.CodeInvalidInput}, {task.Completed, ""}, {"", module.CodeTaskNotFound},
+		} {
+			if v := a.Verdicts[i]; v.Status != want.status || v.Error.Code() != want.code {
+				t.Errorf("report %d: %+v, want %+v", i, v, want)
+			}
+		}
+		f.want(g[0].TaskID, task.Completed, "")
+		f.want(g[1].TaskID, task.Pending, task.BackingOff)
+		f.want(g[2].TaskID, task.Running, "")
+	})
+}
