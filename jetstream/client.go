@@ -78,6 +78,9 @@ const (
 	pollLimit = 5 * time.Second
 	// exchangeLimit is how long the writer may take besides.
 	exchangeLimit = 3 * time.Second
+	// onceLimit is the same for a request that is not repeated: giving up early would only
+	// make its outcome unknown, as of a large submit on a busy machine.
+	onceLimit = 10 * time.Second
 	// shortestPause and longestPause are between two attempts.
 	shortestPause = 25 * time.Millisecond
 	longestPause  = 400 * time.Millisecond
@@ -281,7 +284,11 @@ func (c *TaskClient) attempt(ctx context.Context, verb string, r repeat, body []
 		ctx, unhook = c.outliving(ctx, call)
 		defer unhook()
 	}
-	ctx, stopTimer := context.WithTimeoutCause(ctx, wait+exchangeLimit, errNoAnswer)
+	limit := exchangeLimit
+	if r == once {
+		limit = onceLimit
+	}
+	ctx, stopTimer := context.WithTimeoutCause(ctx, wait+limit, errNoAnswer)
 	defer stopTimer()
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)

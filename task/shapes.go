@@ -41,7 +41,9 @@ func (s *shapes) of(moduleID string) *shape {
 		return old
 	}
 	fresh := s.ask(moduleID, old)
-	fresh.asked = now
+	if fresh.known { // what is not known yet may be in a moment, when its first node has started
+		fresh.asked = now
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.mem) > 10_000 {

@@ -30,7 +30,10 @@ type apbusOn struct {
 	dir        string
 	workers    int
 	starts     *starts
+	flags      []string // of the router
 
+	url       string
+	front     string // of the HTTP API
 	router    *server
 	conns     *bus.Conns // of the submitters
 	client    *jetstream.TaskClient
@@ -50,7 +53,7 @@ func (a *apbusOn) open(ctx context.Context) error {
 	if a.conns, a.client, err = taskClient(ctx, url, "bench"); err != nil {
 		return err
 	}
-	a.host, err = startHost(ctx, url, a.workers, func(n int) { a.starts.ran(n) })
+	a.host, err = startHost(ctx, url, a.workers, func(_ context.Context, n int) { a.starts.ran(n) })
 	return err
 }
 
@@ -67,10 +70,11 @@ func (a *apbusOn) startRouter(ctx context.Context) (string, error) {
 	}
 	address := fmt.Sprintf("127.0.0.1:%d", nats)
 	front := fmt.Sprintf("127.0.0.1:%d", http)
-	a.router, err = startServer(ctx, answers(ctx, "http://"+front+"/readyz"), nil, program,
-		"--listen", front, "--embed-listen", address,
-		"--data", a.dir, "--durability", a.durability)
-	return "nats://" + address, err
+	a.url, a.front = "nats://"+address, "http://"+front
+	a.router, err = startServer(ctx, answers(ctx, "http://"+front+"/readyz"), nil, program, append([]string{
+		"--listen", front, "--embed-listen", address, "--data", a.dir, "--durability", a.durability,
+	}, a.flags...)...)
+	return a.url, err
 }
 
 func (a *apbusOn) submit(ctx context.Context, number int, payload string) error {
@@ -148,7 +152,7 @@ type host struct {
 	wg     sync.WaitGroup
 }
 
-func startHost(ctx context.Context, url string, slots int, ran func(number int)) (*host, error) {
+func startHost(ctx context.Context, url string, slots int, ran func(ctx context.Context, number int)) (*host, error) {
 	h := &host{hush: func() {}, stop: func(error) {}}
 	err := h.start(ctx, url, slots, ran)
 	if err != nil {
@@ -158,13 +162,13 @@ func startHost(ctx context.Context, url string, slots int, ran func(number int))
 	return h, nil
 }
 
-func (h *host) start(ctx context.Context, url string, slots int, ran func(number int)) error {
+func (h *host) start(ctx context.Context, url string, slots int, ran func(ctx context.Context, number int)) error {
 	type done struct {
 		OK bool `json:"ok"`
 	}
 	reg := registry.New(registry.Options{Logger: quiet()})
-	err := reg.Register(module.New(noop, "Do nothing", func(_ context.Context, in work) (done, error) {
-		ran(in.Number)
+	err := reg.Register(module.New(noop, "Do nothing", func(ctx context.Context, in work) (done, error) {
+		ran(ctx, in.Number)
 		return done{true}, nil
 	}, module.WithAnnotations(module.Annotations{Idempotent: true})))
 	if err != nil {

@@ -4,6 +4,10 @@
 //
 //	make bench-tasks
 //
+//	make bench-tasks PEERS='-only apbus'
+//	make bench-tasks PEERS='-stored 1000000'
+//	make bench-tasks PEERS=-recovery
+//
 // The work is a module that does nothing, called with 512 bytes, whose result is
 // kept. A number of submitters each submit a task, wait until it has run, and submit
 // the next. The time ends when the queue itself says that every task is completed.

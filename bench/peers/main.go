@@ -32,8 +32,15 @@ func compare(ctx context.Context, args []string) error {
 	size := flags.Int("size", 512, "bytes of payload")
 	router := flags.String("router", "apbus-router", "the router to run Apbus with")
 	only := flags.String("only", "", "run only contenders whose name contains this")
+	fill := flags.Int("stored", 0, "instead: compare a router that holds this many tasks with an empty one")
+	crash := flags.Bool("recovery", false, "instead: kill a worker with 1,000 running tasks")
+	mode := flags.String("worker", "", "used by -recovery for the worker it kills: hold or end")
+	url := flags.String("url", "", "used with -worker")
 	if err := flags.Parse(args); err != nil {
 		return err
+	}
+	if *mode != "" {
+		return runWorker(ctx, *mode, *url)
 	}
 	dir, err := os.MkdirTemp("", "apbus-peers-")
 	if err != nil {
@@ -44,6 +51,15 @@ func compare(ctx context.Context, args []string) error {
 		return err
 	}
 	l := load{tasks: *tasks, inFlight: *inFlight, payload: strings.Repeat("x", *size)}
+	if *fill > 0 || *crash {
+		d, err := os.MkdirTemp(dir, "apbus-")
+		if err == nil && *fill > 0 {
+			err = stored(ctx, d, *router, *fill, l.payload)
+		} else if err == nil {
+			err = recovery(ctx, d, *router, l.payload)
+		}
+		return err
+	}
 	fmt.Printf("%d tasks, %d in flight, %d bytes, %d processors\n", l.tasks, l.inFlight, *size, runtime.GOMAXPROCS(0))
 	fmt.Printf("%-32s %9s %12s %12s %12s\n", "", "tasks/s", "start p50", "start p99", "alone p50")
 	rates := map[string]float64{}

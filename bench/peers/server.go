@@ -69,6 +69,13 @@ func (s *server) stop() {
 	}
 }
 
+// kill ends it as a crash does.
+func (s *server) kill() error {
+	err := s.cmd.Process.Kill()
+	<-s.ended
+	return err
+}
+
 // freePort finds a port that nobody listens on.
 func freePort() (int, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
