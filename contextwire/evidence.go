@@ -58,6 +58,25 @@ const (
 	OutcomeDead      = "dead"
 )
 
+// DataTask is the key of a Context's data that names the task a call belongs to, on
+// every hop.
+const DataTask = "x-apbus-task"
+
+// OutcomeOf sorts the codes of failed calls and attempts.
+func OutcomeOf(code module.Code) string {
+	switch code {
+	case module.CodeExecutionCancelled:
+		return OutcomeCancelled
+	case module.CodeModuleTimeout, module.CodeApprovalTimeout, module.CodeBusBudgetExhausted, module.CodeTaskTotalTimeout:
+		return OutcomeTimeout
+	case module.CodeApprovalPending:
+		return OutcomePending
+	case module.CodeACLDenied, module.CodeApprovalDenied, module.CodeModuleDisabled:
+		return OutcomeDenied
+	}
+	return OutcomeError
+}
+
 // Sides of a schema violation.
 const (
 	SideInput  = "input"
@@ -94,7 +113,11 @@ type Evidence struct {
 	// recorded.
 	IdentityID, IdentityType string
 	// Mode is [ModeUnary] or [ModeStream].
-	Mode        string
+	Mode string
+	// TaskID is the task that it happened for. TaskAttempt is which attempt ended, in the
+	// record of the attempt (type task) and in that of the attempt's own call, which says
+	// the same of the same Call: whoever counts attempts counts one of the two. It is 0
+	// in the records of calls further down.
 	TaskID      string
 	TaskAttempt int
 
@@ -129,7 +152,8 @@ type Evidence struct {
 	// fields, never their values.
 	Side   string
 	Fields []string
-	// By and Role are who decided, Text is the reason, the note or the cause.
+	// By and Role are who decided, or the node that ran the attempt of a task, Text is the
+	// reason, the note or the cause.
 	By, Role, Text string
 	// Guidance are the hashes of the recommendations that the caller was shown.
 	Guidance []string

@@ -82,6 +82,11 @@ func EvidenceOf(c Completion) *contextwire.Evidence {
 	}
 	call := mctx.Call()
 	e.Call, e.Attempt, e.Root, e.Parent = call.ID, call.Attempt, call.Root, call.Parent
+	if task, ok := mctx.Data().Get(contextwire.DataTask); ok {
+		if e.TaskID, _ = task.(string); e.TaskID != "" && call.Root == call.ID && e.CallerID == "" {
+			e.TaskAttempt = call.Attempt // of a task, not a client's own retry
+		}
+	}
 	if id := mctx.Identity(); id != nil {
 		e.IdentityID, e.IdentityType = id.ID(), id.Type()
 	}
@@ -100,7 +105,7 @@ func EvidenceOf(c Completion) *contextwire.Evidence {
 }
 
 func evidenceOfError(e *contextwire.Evidence, c *Completion, err *module.Error) {
-	e.Outcome, e.Code, e.Message = outcomeOf(err.Code), err.Code, err.Message
+	e.Outcome, e.Code, e.Message = contextwire.OutcomeOf(err.Code), err.Code, err.Message
 	e.Retryable, e.Unexecuted = err.Retryable, !c.Executed
 	if err.ModuleID != e.ModuleID {
 		e.Origin = err.ModuleID
@@ -115,21 +120,6 @@ func evidenceOfError(e *contextwire.Evidence, c *Completion, err *module.Error) 
 			e.Side = contextwire.SideOutput
 		}
 	}
-}
-
-// outcomeOf sorts the codes of failed calls.
-func outcomeOf(code module.Code) string {
-	switch code {
-	case module.CodeExecutionCancelled:
-		return contextwire.OutcomeCancelled
-	case module.CodeModuleTimeout, module.CodeApprovalTimeout, module.CodeBusBudgetExhausted:
-		return contextwire.OutcomeTimeout
-	case module.CodeApprovalPending:
-		return contextwire.OutcomePending
-	case module.CodeACLDenied, module.CodeApprovalDenied, module.CodeModuleDisabled:
-		return contextwire.OutcomeDenied
-	}
-	return contextwire.OutcomeError
 }
 
 // violatedPaths are the paths of the fields that a schema refused.

@@ -84,6 +84,9 @@ func (p *retryPass) Add(r *Record) {
 		attempt = e.TaskAttempt
 	}
 	m.retries += e.Retries
+	if r.Type != TypeTask && e.TaskAttempt > 0 {
+		return // the record of the attempt tells the rest
+	}
 	if attempt > 1 {
 		m.retries++
 	} else {

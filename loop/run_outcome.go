@@ -31,7 +31,7 @@ func (m *meter) add(r *Record) {
 		return
 	}
 	if metric.Metric == MetricTaskFailureRate {
-		if r.Type != TypeTask || e.Outcome == "cancelled" {
+		if r.Type != TypeTask || e.Outcome == "cancelled" || e.Outcome == "pending" {
 			return
 		}
 		m.n++

@@ -30,6 +30,9 @@ func (ru rules) grant(r *Record, m moment, o owner) {
 	r.Lease = &Lease{Node: o.node, Boot: o.boot, Epoch: o.epoch, Until: m.now.Add(ru.firstLease()), Call: o.call}
 }
 
+// causeStarted is the cause of the transition that begins an attempt.
+const causeStarted = "started"
+
 // start makes a granted attempt a running one.
 func (ru rules) start(r *Record, m moment) {
 	if r.Status == Running {
@@ -39,7 +42,7 @@ func (ru rules) start(r *Record, m moment) {
 	if r.StartedAt == 0 {
 		r.StartedAt = m.now
 	}
-	r.mark(m, "node", r.Lease.Node, "started")
+	r.mark(m, "node", r.Lease.Node, causeStarted)
 }
 
 // queue makes r eligible at once.

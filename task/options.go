@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/apbus/apbus/contextwire"
 	"github.com/apbus/apbus/module"
 	"github.com/apbus/apbus/schema"
 )
@@ -60,6 +61,10 @@ type WriterOptions struct {
 	// Signal tells a node at once what it would learn by its next renewal. It is called
 	// after the commit and must not block. nil is nobody.
 	Signal func(Signal)
+	// Evidence is told of every attempt that has ended, once it is durable that it has:
+	// type task, with task and attempt, outcome, code and duration, the node as By. It
+	// must not block. nil is nobody. A writer that dies between the two tells nobody.
+	Evidence func(*contextwire.Evidence)
 	// Decided tells whether an approval was decided; false when not yet. It is asked
 	// when a task begins to wait and when a writer takes over.
 	Decided func(ctx context.Context, approvalID string) (WakeAsk, bool, error)

@@ -3,6 +3,7 @@ package task
 import (
 	"encoding/json"
 
+	"github.com/apbus/apbus/contextwire"
 	"github.com/apbus/apbus/module"
 )
 
@@ -84,7 +85,7 @@ type Receipt struct {
 
 // DataTask is the key of a Context's data that names the task a call belongs to, on
 // whatever node. The worker sets it.
-const DataTask = "x-apbus-task"
+const DataTask = contextwire.DataTask
 
 // ParentOf returns the task that c's call belongs to, "" when it belongs to none.
 func ParentOf(c *module.Context) string {

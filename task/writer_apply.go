@@ -91,6 +91,11 @@ func (w *Writer) change(b *batch, it *item, next *Record) {
 	if it.extra != nil && it.extra.progress != nil && it.place == inRunning && (next.Progress == nil || next.Progress.Number < it.extra.progress.Number) {
 		next.Progress = it.extra.progress // the last word stays with the record
 	}
+	if w.opts.Evidence != nil {
+		if e := evidenceOf(it.rec, next); e != nil {
+			b.ended = append(b.ended, e)
+		}
+	}
 	w.apply(it, next)
 	if it.extra != nil {
 		it.extra.unborn = false

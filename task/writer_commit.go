@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"time"
+
+	"github.com/apbus/apbus/contextwire"
 )
 
 // batch is what goes into the log at once.
@@ -12,6 +14,7 @@ type batch struct {
 	changes []change
 	at      map[string]int // of entries that are no tasks
 	signals []Signal
+	ended   []*contextwire.Evidence // of attempts
 	bytes   int
 	sealed  bool          // in the hands of the committer
 	done    chan struct{} // closed when it is committed, or never will be
@@ -201,6 +204,9 @@ func (w *Writer) commit(ctx context.Context, b *batch) error {
 	close(b.done)
 	for _, s := range b.signals {
 		w.opts.Signal(s)
+	}
+	for _, e := range b.ended {
+		w.opts.Evidence(e)
 	}
 	return nil
 }

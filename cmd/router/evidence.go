@@ -55,7 +55,8 @@ func (w *witness) shown() gateway.Evidence {
 	return w.store
 }
 
-// client is the bus client's part, nil for none.
+// client is for those who record by themselves, the bus client and the writer of the
+// tasks; nil for none.
 func (w *witness) client() func(*contextwire.Evidence) {
 	if w == nil {
 		return nil

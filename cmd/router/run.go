@@ -99,7 +99,7 @@ func serve(ctx context.Context, spec settings.Spec) error {
 	if err != nil {
 		return err
 	}
-	work, err := startTasks(ctx, cfg, conns, client, requests, log)
+	work, err := startTasks(ctx, cfg, conns, client, requests, evidence, log)
 	if err != nil {
 		return err
 	}

@@ -24,7 +24,7 @@ type tasks struct {
 
 // startTasks takes part until close. It fails where the task log cannot be used as
 // it is; without JetStream there are no tasks.
-func startTasks(ctx context.Context, cfg *config, conns *bus.Conns, client *bus.Client, requests *jetstream.ApprovalStore, log *slog.Logger) (*tasks, error) {
+func startTasks(ctx context.Context, cfg *config, conns *bus.Conns, client *bus.Client, requests *jetstream.ApprovalStore, witness *witness, log *slog.Logger) (*tasks, error) {
 	t := &tasks{stop: func(error) {}}
 	if conns.JS == nil {
 		log.Warn("no JetStream, so no tasks")
@@ -47,7 +47,7 @@ func startTasks(ctx context.Context, cfg *config, conns *bus.Conns, client *bus.
 		err := jetstream.RunTasks(life, jetstream.TasksOptions{
 			Options: o, Requests: conns.NATS(), Approvals: requests,
 			NewWriter: func(taskLog *jetstream.Log, signal func(task.Signal)) (jetstream.LeadingWriter, error) {
-				return task.NewWriter(taskLog, writerOptions(cfg, taskLog, signal, client, requests, log))
+				return task.NewWriter(taskLog, writerOptions(cfg, taskLog, signal, client, requests, witness, log))
 			},
 		})
 		if err != nil {
@@ -83,10 +83,10 @@ func promise(cfg *config) jetstream.Durability {
 	return jetstream.Durability(cfg.Durability)
 }
 
-func writerOptions(cfg *config, taskLog *jetstream.Log, signal func(task.Signal), client *bus.Client, requests *jetstream.ApprovalStore, log *slog.Logger) task.WriterOptions {
+func writerOptions(cfg *config, taskLog *jetstream.Log, signal func(task.Signal), client *bus.Client, requests *jetstream.ApprovalStore, witness *witness, log *slog.Logger) task.WriterOptions {
 	o := task.WriterOptions{
 		Namespace: cfg.NS, Durability: string(taskLog.Durability()), MaxTasks: cfg.MaxTasks,
-		Describe: describe(client), Leading: taskLog.Leading, Signal: signal, Decided: requests.Decided, Logger: log,
+		Describe: describe(client), Leading: taskLog.Leading, Signal: signal, Decided: requests.Decided, Evidence: witness.client(), Logger: log,
 	}
 	// A record holds its inputs, an entry its output; neither may be larger than what
 	// the server takes.
