@@ -21,8 +21,10 @@ func TestEvidenceOfTheFleet(t *testing.T) {
 	} {
 		s.do("POST", "/v1/modules/"+call.id+"/call", call.body)
 	}
+	s.do("POST", "/v1/tasks", `{"module_id":"math.add","inputs":{"a":1,"b":3}}`)
 	want := map[string]bool{
-		"call math.add ok": false, "call math.add error SCHEMA_VALIDATION_ERROR": false, "call demo.fail error PAY_NO": false,
+		"task math.add ok router": false,
+		"call math.add ok":        false, "call math.add error SCHEMA_VALIDATION_ERROR": false, "call demo.fail error PAY_NO": false,
 		"call no.such error MODULE_NOT_FOUND router": false, "call inventory.reserve": false, "call orders.place": false,
 	}
 	var raw string

@@ -20,7 +20,9 @@ func TestTaskTreesAreCancelled(t *testing.T) {
 		cancel func(s *system, task string, root map[string]any) []string
 	}{
 		{"task", func(_ *system, task string, _ map[string]any) []string { return []string{"cancel", "--task", task} }},
-		{"call", func(_ *system, _ string, root map[string]any) []string { return []string{"cancel", fmt.Sprint(root["call"])} }},
+		{"call", func(_ *system, _ string, root map[string]any) []string {
+			return []string{"cancel", fmt.Sprint(root["call"])}
+		}},
 		{"root", func(_ *system, _ string, root map[string]any) []string {
 			return []string{"cancel", "--root", fmt.Sprint(root["call"])}
 		}},

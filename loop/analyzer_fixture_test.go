@@ -287,6 +287,9 @@ func fixtures() []fixture {
 		{"retry_storm", "below the ratio", func(h *history) {
 			h.add(20, contextwire.Evidence{At: today.Add(-time.Minute), Attempt: 1}).add(19, contextwire.Evidence{At: today.Add(-time.Minute), Attempt: 2})
 		}, nil, nil},
+		{"retry_storm", "the calls of attempts, which their own records tell of", func(h *history) {
+			h.add(20, contextwire.Evidence{At: today.Add(-time.Minute), Attempt: 1}).add(20, contextwire.Evidence{At: today.Add(-time.Minute), Attempt: 2, TaskID: "t1", TaskAttempt: 2})
+		}, nil, nil},
 		{"retry_storm", "few first attempts", func(h *history) {
 			h.add(19, contextwire.Evidence{At: today.Add(-time.Minute), Attempt: 1}).add(60, contextwire.Evidence{At: today.Add(-time.Minute), Attempt: 2})
 		}, nil, nil},
