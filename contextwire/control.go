@@ -76,9 +76,13 @@ func (r *record) need(key string) string {
 	return s
 }
 
+// integer reads a number from low to high; where 0 is among them it may be absent.
 func (r *record) integer(key string, low, high int64) int64 {
 	switch v := r.m[key].(type) {
 	case nil:
+		if low > 0 {
+			r.fail(key, "is missing")
+		}
 		return 0
 	case int64:
 		if v >= low && v <= high {

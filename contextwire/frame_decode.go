@@ -99,7 +99,7 @@ func (f *Frame) readHeader(in *headerFields) error {
 	case FrameError:
 		// readBody fills in the rest.
 		f.Err = &module.Error{
-			Code:       module.Code(in.err.value),
+			Code:       module.Code(headerLine(in.err.value, maxCodeHeader)),
 			Unexecuted: in.unexecuted.value == "1",
 			Remote:     true,
 		}
