@@ -17,7 +17,7 @@ GOLANGCI ?= $(firstword $(wildcard .ci/bin/golangci-lint) golangci-lint)
 
 .DEFAULT_GOAL := help
 
-.PHONY: help run demo-loop build $(PROGRAMS:%=build-%) test conformance race fuzz bench bench-tasks golden lint deps $(PROGRAMS:%=deps-%) cover
+.PHONY: help run demo-loop build $(PROGRAMS:%=build-%) test conformance race fuzz bench bench-tasks chaos mutations golden lint deps $(PROGRAMS:%=deps-%) cover
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -50,6 +50,12 @@ bench: ## Run every benchmark
 
 bench-tasks: build-router ## Run tasks through Apbus, Asynq and River side by side; needs redis-server and postgres
 	cd bench/peers && $(GO) run . -router '$(CURDIR)/bin/apbus-router' $(PEERS)
+
+chaos: ## Submit 20,000 tasks while everything is killed, frozen and cut off
+	$(GO) test ./integration -run 'TestChaos$$' -count=1 -timeout 10m -v -chaos.tasks 20000
+
+mutations: ## Switch off what keeps tasks safe, one at a time: the tests must fail
+	$(GO) test ./integration -run 'TestMutations$$' -count=1 -timeout 30m -v -mutations
 
 golden: ## Rewrite the golden files; read the diff before you commit it
 	@grep -rlE --include='*_test.go' 'flag\.Bool\("update"' . | xargs -r -n 1 dirname | sort -u | \

@@ -115,6 +115,7 @@ type queue struct {
 	keys     map[string]*keyState
 	pollers  []*poller // who waits for work of this module, oldest first
 	asked    map[string]Stamp
+	rerun    bool // as the last node that asked for its work said
 }
 
 // keyState is what the tasks of one concurrency key share. A task that is queued

@@ -79,7 +79,7 @@ func TestLinearizable(t *testing.T) {
 			writers.Go(func() {
 				for {
 					select {
-					case <-time.After(15 * time.Millisecond):
+					case <-time.After(60 * time.Millisecond):
 						lead()
 					case <-over:
 						return
@@ -91,7 +91,7 @@ func TestLinearizable(t *testing.T) {
 				clients[i] = svc
 			}
 			seen = tasktest.RunLinear(t, tasktest.Linear{
-				Seed: seed, Clients: clients, Steps: 30, Module: "job.effect", Pause: func(d time.Duration) { <-time.After(d) },
+				Seed: seed, Clients: clients, Steps: 30, Module: "job.effect", Pause: func(d time.Duration) { <-time.After(10 * d) },
 			})
 			close(over)
 			stop(errors.New("the test ends"))

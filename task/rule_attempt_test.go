@@ -349,3 +349,38 @@ func TestRule03_ReportsThatShareARequest(t *testing.T) {
 		f.want(g[2].TaskID, task.Running, "")
 	})
 }
+
+func TestRule06_TheNodeSaysWhatMayRunTwice(t *testing.T) {
+	tests := []struct {
+		name    string
+		module  string
+		rerun   []string
+		confirm bool
+	}{
+		{"a writer that knows nothing believes the node", "job.unheard", []string{"job.unheard"}, false},
+		{"a node that does not say", "job.unheard", nil, true},
+		{"the catalogue, when the node does not say", "job.safe", nil, false},
+		{"the node is the one that runs it", "job.safe", []string{}, true},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, f *fixture) {
+				id := f.submit(task.Submission{ModuleID: tt.module})
+				a, err := f.Claim(context.Background(), task.ClaimRequest{Node: "n1", Modules: []string{tt.module}, Rerun: tt.rerun, Slots: 1})
+				if err != nil || len(a.Grants) != 1 || a.Grants[0].Confirm != tt.confirm {
+					t.Fatalf("%+v, %v", a, err)
+				}
+				f.begin(a.Grants[0])
+				wait(time.Minute) // its node is lost
+				if tt.confirm {
+					wantCode(t, f.want(id, task.Failed, "").Error.Err(), module.CodeTaskOutcomeUnknown)
+				} else {
+					r := f.get(id)
+					if r.Status != task.Pending || r.Deliveries != 1 || r.Error != nil {
+						t.Errorf("%+v", r)
+					}
+				}
+			})
+		})
+	}
+}

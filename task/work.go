@@ -8,6 +8,10 @@ type ClaimRequest struct {
 	Boot string `json:"boot"`
 	// Modules are the IDs of the modules that the node hosts.
 	Modules []string `json:"modules"`
+	// Rerun are those of them that do no harm when they run twice: idempotent or
+	// readonly. null leaves the writer with what it knows of them otherwise, which may be
+	// nothing when it has only just begun.
+	Rerun []string `json:"rerun"`
 	// Slots is how many tasks it can start now, at least 1.
 	Slots int `json:"slots"`
 	// WaitMS is how long to wait when there is nothing; at most 10 minutes.

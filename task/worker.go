@@ -31,6 +31,10 @@ type WorkerOptions struct {
 	// Modules lists the IDs of the modules that the node hosts now; it is asked before
 	// every claim and must not block.
 	Modules func() []string
+	// Rerun lists those of them that do no harm when they run twice, as their annotations
+	// say. nil leaves that to what the writer knows of them, which is nothing where it
+	// has just begun and heard of no node yet.
+	Rerun func() []string
 	// Slots is how many attempts run at once; default 16.
 	Slots int
 	// DebtCap is how many handlers that ignore their cancellation are replaced by fresh
@@ -232,7 +236,7 @@ func (w *Worker) runClaims(ctx, work context.Context) {
 		}
 		sent := time.Now()
 		answer, err := w.src.Claim(ctx, ClaimRequest{
-			Node: w.opts.Node, Boot: w.opts.Boot, Modules: modules, Slots: n, WaitMS: w.opts.ClaimWait.Milliseconds(),
+			Node: w.opts.Node, Boot: w.opts.Boot, Modules: modules, Rerun: w.rerunnable(), Slots: n, WaitMS: w.opts.ClaimWait.Milliseconds(),
 		})
 		if err != nil {
 			if ctx.Err() != nil {
@@ -248,6 +252,14 @@ func (w *Worker) runClaims(ctx, work context.Context) {
 		pause = least
 		w.accept(ctx, work, answer, sent)
 	}
+}
+
+// rerunnable are the modules that may run twice, nil when nobody can say.
+func (w *Worker) rerunnable() []string {
+	if w.opts.Rerun == nil {
+		return nil
+	}
+	return append([]string{}, w.opts.Rerun()...)
 }
 
 // idle waits until a slot may be free, for at most d; false when ctx is over.

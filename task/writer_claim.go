@@ -33,14 +33,11 @@ func (w *Writer) Claim(ctx context.Context, req ClaimRequest) (ClaimAnswer, erro
 	var over <-chan time.Time
 	arrived := time.Now()
 	for {
-		rerun := make(map[string]bool, len(req.Modules))
-		for _, id := range req.Modules {
-			rerun[id] = w.shapes.of(id).rerun
-		}
+		rerun := w.rerunnable(req)
 		if err := w.enter(ctx); err != nil {
 			return none, err
 		}
-		queues := w.asks(req)
+		queues := w.asks(req, rerun)
 		granted, missing := w.pick(req, queues, rerun)
 		if len(granted) > 0 {
 			return w.hand(ctx, time.Since(arrived), granted)
@@ -86,7 +83,7 @@ func checkClaim(req ClaimRequest) error {
 		return bad("node", "must be named")
 	case req.Slots < 1 || req.Slots > maxSlots:
 		return bad("slots", fmt.Sprintf("must be between 1 and %d", maxSlots))
-	case len(req.Modules) > maxModules:
+	case len(req.Modules) > maxModules || len(req.Rerun) > maxModules:
 		return bad("modules", fmt.Sprintf("must be at most %d", maxModules))
 	}
 	for _, id := range req.Modules {
@@ -97,14 +94,27 @@ func checkClaim(req ClaimRequest) error {
 	return nil
 }
 
+// rerunnable says which modules of a claim may run twice: by the word of the node,
+// which is the one that runs them.
+func (w *Writer) rerunnable(req ClaimRequest) map[string]bool {
+	rerun := make(map[string]bool, len(req.Modules))
+	for _, id := range req.Modules {
+		rerun[id] = w.shapes.of(id).rerun && req.Rerun == nil
+	}
+	for _, id := range req.Rerun {
+		rerun[id] = true
+	}
+	return rerun
+}
+
 // asks returns the queues of a claim and notes that the node hosts them. w is
 // locked.
-func (w *Writer) asks(req ClaimRequest) []*queue {
+func (w *Writer) asks(req ClaimRequest, rerun map[string]bool) []*queue {
 	now := At(time.Now())
 	queues := make([]*queue, 0, len(req.Modules))
 	for _, id := range req.Modules {
 		q := w.queueOf(id)
-		q.asked[req.Node] = now
+		q.asked[req.Node], q.rerun = now, rerun[id]
 		queues = append(queues, q)
 	}
 	return queues

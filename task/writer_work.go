@@ -41,7 +41,7 @@ func (w *Writer) adopt(ref LeaseRef, node string) bool {
 	}
 	it := w.items[id]
 	if it == nil || it.place != inQueued || it.rec == nil ||
-		ref.Attempt != it.rec.Attempt+1 || ref.Epoch <= 0 || ref.Epoch == it.rec.VoidEpoch || it.dirty > 0 || node == "" || !w.shapes.recall(it.q.id).rerun {
+		ref.Attempt != it.rec.Attempt+1 || ref.Epoch <= 0 || ref.Epoch == it.rec.VoidEpoch || it.dirty > 0 || node == "" || !w.shapes.recall(it.q.id).rerun && !it.q.rerun {
 		return false
 	}
 	m := w.moment()
@@ -106,9 +106,9 @@ func (w *Writer) remember(ctx context.Context, ref LeaseRef) {
 		w.mu.Unlock()
 		return
 	}
-	moduleID := it.q.id
+	moduleID, rerun := it.q.id, it.q.rerun
 	w.mu.Unlock()
-	if w.shapes.of(moduleID).rerun {
+	if rerun || w.shapes.of(moduleID).rerun {
 		_, _ = w.fetch(ctx, it, true) // without it, the attempt is not adopted
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 
 	"github.com/apbus/apbus/bus"
@@ -44,6 +45,7 @@ func startTasks(ctx context.Context, cfg *config, conns *bus.Conns, node *bus.No
 	}
 	t.worker, err = task.NewWorker(client, node, task.WorkerOptions{
 		Node: node.ID(), Boot: node.Boot(), Modules: func() []string { return idsOf(x.Descriptors()) },
+		Rerun: func() []string { return idsOf(slices.DeleteFunc(x.Descriptors(), runsOnce)) },
 		Slots: cfg.TaskSlots, Debt: x.Debt, Grace: grace, PutResult: client.PutResult, Logger: log,
 	})
 	if err == nil {
@@ -79,6 +81,9 @@ func (t *tasks) close() {
 		t.client.Close()
 	}
 }
+
+// runsOnce reports that nobody says that running a module twice does no harm.
+func runsOnce(d module.Descriptor) bool { return !d.Annotations.Idempotent && !d.Annotations.Readonly }
 
 func idsOf(list []module.Descriptor) []string {
 	ids := make([]string, len(list))

@@ -85,7 +85,7 @@ func promise(cfg *config) jetstream.Durability {
 
 func writerOptions(cfg *config, taskLog *jetstream.Log, signal func(task.Signal), client *bus.Client, requests *jetstream.ApprovalStore, witness *witness, log *slog.Logger) task.WriterOptions {
 	o := task.WriterOptions{
-		Namespace: cfg.NS, Durability: string(taskLog.Durability()), MaxTasks: cfg.MaxTasks,
+		Namespace: cfg.NS, Durability: string(taskLog.Durability()), MaxTasks: cfg.MaxTasks, Lease: cfg.TaskLease,
 		Describe: describe(client), Leading: taskLog.Leading, Signal: signal, Decided: requests.Decided, Evidence: witness.client(), Logger: log,
 	}
 	// A record holds its inputs, an entry its output; neither may be larger than what

@@ -55,7 +55,7 @@ func (h *History) Judge(t *testing.T) {
 		}
 		return sum
 	}
-	total, most := 0, 0
+	total, most, unknown := 0, 0, 0
 	for _, key := range h.keys() {
 		ops := h.ops[key]
 		total, most = total+len(ops), max(most, len(ops))
@@ -63,8 +63,12 @@ func (h *History) Judge(t *testing.T) {
 		for i, o := range ops {
 			list[i] = porcupine.Operation{ClientId: o.client, Input: o, Call: o.call, Return: o.end}
 		}
-		const limit = 20 * time.Second
-		if got := porcupine.CheckOperationsTimeout(model, list, limit); got != porcupine.Ok {
+		const limit = 3 * time.Second
+		switch got := porcupine.CheckOperationsTimeout(model, list, limit); got {
+		case porcupine.Ok:
+		case porcupine.Unknown: // a search that takes too long says nothing
+			unknown++
+		default:
 			slices.SortFunc(ops, func(a, b op) int { return int(a.call - b.call) })
 			lines := make([]string, len(ops))
 			for i, o := range ops {
@@ -74,8 +78,8 @@ func (h *History) Judge(t *testing.T) {
 		}
 	}
 	t.Logf("%d operations on %d tasks, at most %d on one", total, len(h.keys()), most)
-	if total == 0 {
-		t.Error("nothing happened")
+	if total == 0 || unknown > len(h.ids)/10 {
+		t.Errorf("%d operations, and the histories of %d tasks were not judged in time", total, unknown)
 	}
 }
 
