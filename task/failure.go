@@ -47,7 +47,7 @@ func (f *Failure) MarshalJSON() ([]byte, error) {
 	}
 	b, err := contextwire.EncodeCanonical(contextwire.JSON, f.Error.Map())
 	if err != nil { // details without a form on the wire
-		return contextwire.EncodeCanonical(contextwire.JSON, f.Error.WithDetails(nil).Map())
+		return contextwire.EncodeCanonical(contextwire.JSON, f.WithDetails(nil).Map())
 	}
 	return b, nil
 }

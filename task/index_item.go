@@ -50,14 +50,14 @@ func (p place) terminal() bool { return p >= inCompleted }
 func (p place) owned() bool    { return p == inClaimed || p == inRunning }
 
 func (p place) status() Status {
-	switch {
-	case p == inRunning:
+	switch p {
+	case inRunning:
 		return Running
-	case p == inCompleted:
+	case inCompleted:
 		return Completed
-	case p == inFailed || p == inDead:
+	case inFailed, inDead:
 		return Failed
-	case p == inCancelled:
+	case inCancelled:
 		return Cancelled
 	}
 	return Pending

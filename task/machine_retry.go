@@ -14,10 +14,10 @@ func DefaultRetry() Retry {
 
 // DelayMS is apcore's compute_delay_ms: how long to wait after the attempt, counted
 // from 0, in whole milliseconds and without jitter.
-func (c Retry) DelayMS(attempt int) int64 {
-	d := float64(c.RetryDelayMS) * math.Pow(c.BackoffMultiplier, float64(max(attempt, 0)))
-	if !(d < float64(c.MaxRetryDelayMS)) { // infinities and NaN too
-		return c.MaxRetryDelayMS
+func (r Retry) DelayMS(attempt int) int64 {
+	d := float64(r.RetryDelayMS) * math.Pow(r.BackoffMultiplier, float64(max(attempt, 0)))
+	if !(d < float64(r.MaxRetryDelayMS)) { // infinities and NaN too
+		return r.MaxRetryDelayMS
 	}
 	return int64(max(d, 0))
 }

@@ -57,11 +57,10 @@ func TestModel(t *testing.T) {
 // held is a grant as a node sees it.
 type held struct {
 	task.Grant
-	until   time.Time // of its lease, by its own clock
-	begun   bool
-	over    bool // it has reported, or was told that it is lost
-	ended   task.Status
-	effects bool
+	until time.Time // of its lease, by its own clock
+	begun bool
+	over  bool // it has reported, or was told that it is lost
+	ended task.Status
 }
 
 // known is what the trace knows of one task.
@@ -79,7 +78,6 @@ type model struct {
 	tasks []*known
 	old   []*task.Writer // deposed
 	stops []func()
-	gen   int
 	wrong string
 }
 
@@ -279,7 +277,7 @@ func (m *model) do(s step) {
 		old, stop, ended := m.Writer, m.stop, m.ended
 		m.lead()
 		m.old = append(m.old, old)
-		m.stops = append(m.stops, func() { stop(nil); <-ended })
+		m.stops = append(m.stops, func() { stop(nil); _ = <-ended })
 	case "pause":
 		_, err := m.Pause(ctx, []string{"job.safe", "job.effect"}[s.A%2], "ann", "")
 		if err != nil {

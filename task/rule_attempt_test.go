@@ -152,7 +152,7 @@ func TestRule06_WhatIsRetried(t *testing.T) {
 					return
 				}
 				r := f.want(id, task.Pending, task.BackingOff)
-				if got := r.ReadyAt.Time().Sub(time.Now()); got != tt.after || r.RetryCount != 1 {
+				if got := time.Until(r.ReadyAt.Time()); got != tt.after || r.RetryCount != 1 {
 					t.Errorf("tried again after %v, want %v; %+v", got, tt.after, r)
 				}
 			}, func(o *task.WriterOptions) { o.Jitter = func() float64 { return 0.5 } })

@@ -159,7 +159,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	})
 
 	w.runClaims(ctx, work)
-	err := w.finishUp()
+	err := w.finishUp() //nolint:contextcheck // the end of an attempt is reported though the work is over
 	stopWork(cancel.Because(cancel.Shutdown, w.opts.Node, ""))
 	owned.Wait()
 	if err == nil {

@@ -84,7 +84,7 @@ func (w *Worker) accept(ctx, work context.Context, answer ClaimAnswer, sent time
 			confirm = append(confirm, a)
 			continue
 		}
-		w.owned.Go(func() { w.handle(a) })
+		w.owned.Go(func() { w.handle(a) }) //nolint:contextcheck // the end of an attempt is reported though the work is over
 	}
 	if len(confirm) > 0 {
 		w.owned.Go(func() { w.confirm(work, confirm) })
@@ -117,13 +117,13 @@ func (w *Worker) confirm(work context.Context, batch []*attempt) {
 		stop()
 		if err == nil && len(answer.Verdicts) == len(batch) {
 			for i, a := range batch {
-				w.begin(a, answer.Verdicts[i], sent)
+				w.begin(a, answer.Verdicts[i], sent) //nolint:contextcheck // the end of an attempt is reported though the work is over
 			}
 			return
 		}
 		// Nobody answered, and perhaps they are started: they are kept for as long as they
 		// are ours, and not run before somebody has said so.
-		batch = slices.DeleteFunc(batch, func(a *attempt) bool {
+		batch = slices.DeleteFunc(batch, func(a *attempt) bool { //nolint:contextcheck // the end of an attempt is reported though the work is over
 			if a.ctx.Err() == nil {
 				return false
 			}

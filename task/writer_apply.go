@@ -168,12 +168,12 @@ func (w *Writer) drop(it *item) {
 	if it.gone {
 		return
 	}
-	switch {
-	case it.place == inQueued:
+	switch it.place {
+	case inQueued:
 		it.q.dequeue(it)
-	case it.place == inAwaiting:
+	case inAwaiting:
 		w.unwait(it)
-	case it.place == inAside:
+	case inAside:
 		w.aside--
 	}
 	if it.keyed {

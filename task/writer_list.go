@@ -189,10 +189,7 @@ func (w *Writer) named(s *scan) []*item {
 		return list.items
 	}
 	parent, _ := parseTaskID(s.Parent)
-	for _, it := range w.children[parent] { // in order already
-		list.items = append(list.items, it)
-	}
-	return list.items
+	return append(list.items, w.children[parent]...) // in order already
 }
 
 // next returns up to a chunk of selected items, and false when the list has ended.
