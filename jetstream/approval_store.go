@@ -255,7 +255,7 @@ func (s *ApprovalStore) follow(ctx context.Context, keys string, after uint64, f
 		_ = w.Stop() // it may be closed already
 		// The client's goroutine may be about to hand over one more entry, and ends
 		// only when it could.
-		for range w.Updates() { //nolint:revive // see above
+		for range w.Updates() {
 		}
 	}()
 	for {

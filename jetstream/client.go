@@ -260,7 +260,7 @@ func judge(err error) verdict {
 func (c *TaskClient) gaveUp(ctx context.Context, last error, unknown bool) error {
 	cause := context.Cause(ctx)
 	if c.life.Err() != nil {
-		cause = context.Cause(c.life)
+		cause = context.Cause(c.life) //nolint:contextcheck // the client's own end is asked for
 	}
 	if errors.Is(ctx.Err(), context.Canceled) {
 		return fmt.Errorf("ask the task writer: %w", cause)
@@ -292,7 +292,7 @@ func (c *TaskClient) attempt(ctx context.Context, verb string, r repeat, body []
 	defer stopTimer()
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	unwatch := context.AfterFunc(c.life, func() { stop(errClientClosed) })
+	unwatch := context.AfterFunc(c.life, func() { stop(errClientClosed) }) //nolint:contextcheck // the request ends with the client too
 	defer unwatch()
 	if r == again {
 		end := func() { stop(errNewWriter) }
@@ -325,8 +325,7 @@ func (c *TaskClient) attempt(ctx context.Context, verb string, r repeat, body []
 	}
 	answer, err := c.wire.nc.RequestMsgWithContext(ctx, msg)
 	if msg.Data == nil && len(body) > 0 {
-		// Not on the caller's time.
-		c.background(remove)
+		c.background(remove) //nolint:contextcheck // not on the caller's time
 	}
 	if err != nil {
 		if ctx.Err() != nil && wait > 0 {

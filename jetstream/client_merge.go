@@ -65,7 +65,7 @@ func (m *merger[Answer]) do(ctx context.Context, body []byte) (Answer, error) {
 		var zero Answer
 		return zero, m.c.gaveUp(ctx, context.Cause(ctx), false)
 	}
-	m.join(p)
+	m.join(p) //nolint:contextcheck // a merged request belongs to no single caller
 	select {
 	case <-p.done:
 		return p.answer, p.err

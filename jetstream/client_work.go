@@ -28,7 +28,7 @@ func (c *TaskClient) Claim(ctx context.Context, req task.ClaimRequest) (task.Cla
 		return answer, err
 	}
 	if refs := refsOf(answer.Grants); len(refs) > 0 {
-		c.background(func(ctx context.Context) {
+		c.background(func(ctx context.Context) { //nolint:contextcheck // the claim is over
 			if err := c.Release(ctx, task.ReleaseRequest{Node: req.Node, Refs: refs}); err != nil {
 				c.log.Warn("tasks that were granted too late come back when their lease is over",
 					"tasks", len(refs), "cause", err)
@@ -138,7 +138,7 @@ func remote(f *task.Failure) error {
 	if f == nil || f.Error == nil {
 		return nil
 	}
-	f.Error.Remote = true // nobody else holds it
+	f.Remote = true // nobody else holds it
 	return f.Error
 }
 

@@ -19,8 +19,10 @@ const (
 	// EvidenceStream is the stream of evidence of the default namespace; that of
 	// another one has _ and its name at the end.
 	EvidenceStream = "APBUS_EVIDENCE"
-	// DefaultEvidenceAge and DefaultEvidenceBytes bound it (durable design, section 3).
-	DefaultEvidenceAge   = 7 * 24 * time.Hour
+	// DefaultEvidenceAge and DefaultEvidenceBytes bound it (durable design, section 3):
+	// records are kept for a week.
+	DefaultEvidenceAge = 7 * 24 * time.Hour
+	// DefaultEvidenceBytes bounds the size of the stream, 1 GiB.
 	DefaultEvidenceBytes = 1 << 30
 )
 

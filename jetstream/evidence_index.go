@@ -57,7 +57,7 @@ func (s *EvidenceStore) ByHash(ctx context.Context, hashes []string) (map[string
 			if places[seq] == "" {
 				continue
 			}
-			if e, hash, ok := s.decode(seq, body.data); ok && hash == places[seq] {
+			if e, hash, ok := s.decode(ctx, seq, body.data); ok && hash == places[seq] {
 				found[hash] = loop.EvidenceRecord(seq, hash, e)
 			}
 		}

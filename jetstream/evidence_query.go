@@ -89,7 +89,7 @@ func (s *EvidenceStore) stretch(ctx context.Context, q *contextwire.EvidenceQuer
 		if body.err != nil {
 			return nil, false, body.err
 		}
-		e, hash, ok := s.decode(seq, body.data)
+		e, hash, ok := s.decode(ctx, seq, body.data)
 		if !ok {
 			continue
 		}
@@ -136,7 +136,7 @@ func (s *EvidenceStore) Follow(ctx context.Context, q contextwire.EvidenceQuery,
 					break // the server is away; the next look goes on from here
 				}
 				after = seq
-				e, hash, ok := s.decode(seq, body.data)
+				e, hash, ok := s.decode(ctx, seq, body.data)
 				if ok && q.Wants(e) && !yield(contextwire.EvidenceItem{Seq: seq, Hash: hash, Evidence: e}, nil) {
 					return
 				}

@@ -180,7 +180,7 @@ func (p *evidencePages) seq(i int) uint64 {
 }
 
 // decode reads a record. One that cannot be read is told of once and passed over.
-func (s *EvidenceStore) decode(seq uint64, body []byte) (*contextwire.Evidence, string, bool) {
+func (s *EvidenceStore) decode(ctx context.Context, seq uint64, body []byte) (*contextwire.Evidence, string, bool) {
 	e, hash, err := contextwire.DecodeEvidence(body)
 	if err == nil {
 		return e, hash, true
@@ -192,7 +192,7 @@ func (s *EvidenceStore) decode(seq uint64, body []byte) (*contextwire.Evidence, 
 	}
 	s.mu.Unlock()
 	if !told {
-		s.log.LogAttrs(context.Background(), slog.LevelWarn, "evidence cannot be read, passed over",
+		s.log.LogAttrs(ctx, slog.LevelWarn, "evidence cannot be read, passed over",
 			slog.Uint64("seq", seq), slog.Any("cause", err))
 	}
 	return nil, "", false
@@ -210,7 +210,7 @@ func (s *EvidenceStore) Records(ctx context.Context, q loop.Query) iter.Seq2[*lo
 				yield(nil, body.err)
 				return
 			}
-			e, hash, ok := s.decode(seq, body.data)
+			e, hash, ok := s.decode(ctx, seq, body.data)
 			if !ok {
 				continue
 			}

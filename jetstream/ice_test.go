@@ -62,7 +62,7 @@ func (i *ice) thaw() {
 	defer i.mu.Unlock()
 	for c := range i.conns {
 		if i.cut {
-			_ = c.Conn.Close()
+			_ = c.Close()
 			delete(i.conns, c)
 			continue
 		}

@@ -14,10 +14,10 @@ import (
 )
 
 const (
-	// RecStream holds the recommendations and their audit logs, and KnowledgeStream
-	// what applied ones left, in the default namespace; those of another one have _
-	// and its name at the end.
-	RecStream       = "APBUS_RECS"
+	// RecStream holds the recommendations and their audit logs in the default
+	// namespace; that of another one has _ and its name at the end.
+	RecStream = "APBUS_RECS"
+	// KnowledgeStream holds what applied recommendations left, likewise.
 	KnowledgeStream = "APBUS_KNOWLEDGE"
 )
 

@@ -242,8 +242,8 @@ func remoteError(h contextwire.Header, body []byte) error {
 		}
 		f.Error = module.Errorf(code, "the task writer gives no reason")
 	}
-	f.Error.Remote = true
-	f.Error.Unexecuted = h.Get(contextwire.HeaderUnexecuted) == "1"
+	f.Remote = true
+	f.Unexecuted = h.Get(contextwire.HeaderUnexecuted) == "1"
 	return f.Error
 }
 

@@ -97,7 +97,7 @@ func (t *tasks) lead(ctx context.Context, log *Log) error {
 		// The end of the bucket is looked up before the log is read, so that what is decided
 		// from now on is heard, and what was decided before is looked up.
 		after, err := a.tip(ctx)
-		wg.Go(func() { //nolint:contextcheck // it ends with the writer
+		wg.Go(func() {
 			if err != nil {
 				t.store.o.Logger.Debug("every approval is looked at, since the last one is not known", "cause", err)
 			}
@@ -131,7 +131,7 @@ func (t *tasks) lead(ctx context.Context, log *Log) error {
 	if errors.Is(cause, task.ErrDeposed) {
 		stop(cause)
 		s.close()
-		<-ended
+		_ = <-ended // that it was deposed
 		return cause
 	}
 	s.close()

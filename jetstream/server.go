@@ -156,7 +156,7 @@ func serve(ctx context.Context, n names, wire messenger, w Writer, log *slog.Log
 	for verb, h := range handlers(w) {
 		waits := verb == verbClaim || verb == verbResult || verb == verbEvents
 		if err == nil {
-			err = subscribe(verb, func(m *nats.Msg) { s.accept(m, h, waits) })
+			err = subscribe(verb, func(m *nats.Msg) { s.accept(m, h, waits) }) //nolint:contextcheck // a request has a life of its own
 		}
 	}
 	if err == nil {

@@ -23,10 +23,10 @@ func TestOneTaskForOneKey(t *testing.T) {
 		defer routers[1].stop()
 		routers[0].submit("math.add", "warm", `{}`) // somebody leads
 		var (
-			wg  sync.WaitGroup
-			mu  sync.Mutex
-			ids = map[string]int{}
-			new int
+			wg    sync.WaitGroup
+			mu    sync.Mutex
+			ids   = map[string]int{}
+			fresh int
 		)
 		for i := range 50 {
 			wg.Go(func() {
@@ -35,13 +35,13 @@ func TestOneTaskForOneKey(t *testing.T) {
 				defer mu.Unlock()
 				ids[r.TaskID]++
 				if !r.Deduplicated {
-					new++
+					fresh++
 				}
 			})
 		}
 		wg.Wait()
-		if len(ids) != 1 || new != 1 {
-			t.Errorf("%d tasks, %d receipts of a new one; want 1 and 1", len(ids), new)
+		if len(ids) != 1 || fresh != 1 {
+			t.Errorf("%d tasks, %d receipts of a new one; want 1 and 1", len(ids), fresh)
 		}
 	})
 }
