@@ -286,6 +286,8 @@ func (a *attempt) patience() time.Duration {
 }
 
 // frame handles one reply. ended is true for the terminal one.
+//
+//nolint:contextcheck // a notice must leave though the call is over
 func (a *attempt) frame(ctx context.Context, m *nats.Msg) (body map[string]any, ended bool, err error) {
 	if isNoResponders(m) {
 		if a.heard {

@@ -83,7 +83,7 @@ func (a *attempt) upload(ctx context.Context, store *bodyStore, body []byte) err
 		out.body = large
 		return nil
 	}
-	a.client.discard(store, large.left)
+	a.client.discard(store, large.left) //nolint:contextcheck // a body is deleted though its call is over
 	if coded := module.AsError(err); coded != nil {
 		return coded.NotExecuted()
 	}
@@ -122,7 +122,7 @@ func (a *attempt) readBody(ctx context.Context, f *contextwire.Frame) error {
 	case f.BodyRef.Name != c.inbox+"."+a.token:
 		return module.Errorf(module.CodeBusBadMessage, "the answer is in an object that does not belong to it")
 	}
-	defer c.discard(store, &leftover{name: f.BodyRef.Name})
+	defer c.discard(store, &leftover{name: f.BodyRef.Name}) //nolint:contextcheck // a body is deleted though its call is over
 	reading, stop := a.patient(ctx)
 	defer stop(nil)
 	err := a.out.during(reading, func(ctx context.Context) error {

@@ -1,6 +1,7 @@
 package bus
 
 import (
+	"slices"
 	"strings"
 	"time"
 
@@ -32,7 +33,7 @@ func (c *Client) recordEnd(req *contextwire.Request, took time.Duration, err *mo
 	if mctx := req.Context; mctx != nil {
 		chain := mctx.ChainView()
 		e.TraceID = mctx.TraceID()
-		e.CallChain = append(chain[:len(chain):len(chain)], req.ModuleID)
+		e.CallChain = slices.Concat(chain, []string{req.ModuleID})
 		if len(chain) > 0 {
 			e.CallerID = chain[len(chain)-1]
 		}

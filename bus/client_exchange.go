@@ -58,7 +58,7 @@ func (c *Client) exchange(ctx context.Context, kind string, r *contextwire.Reque
 		return nil, final{}, err
 	}
 	defer c.end(out)
-	defer c.dropRequest(out)
+	defer c.dropRequest(out) //nolint:contextcheck // a body is deleted though its call is over
 
 	if ctx.Err() != nil {
 		return nil, final{}, c.cancelled(context.Cause(ctx), req).NotExecuted()

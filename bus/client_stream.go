@@ -197,6 +197,8 @@ func (s *inflow) grantTo(subject string) {
 }
 
 // part handles a data or end frame.
+//
+//nolint:contextcheck // a notice must leave though the call is over
 func (a *attempt) part(ctx context.Context, f *contextwire.Frame, m *nats.Msg) (body map[string]any, ended bool, err error) {
 	if f.Kind == contextwire.FrameData {
 		if f.BodyRef != nil {

@@ -89,7 +89,7 @@ func (n *Node) outsource(ctx context.Context, m *nats.Msg) error {
 		m.Data = nil
 		return nil
 	}
-	n.discard(store, left)
+	n.discard(store, left) //nolint:contextcheck // a body is deleted though its call is over
 	if module.AsError(err) != nil {
 		return err
 	}

@@ -46,7 +46,7 @@ func family(r *tracetest.SpanRecorder) []string {
 		}
 		for _, a := range s.Attributes() {
 			if a.Key == "module_id" || a.Key == "error_code" || a.Key == "attempts" {
-				line += " " + a.Value.Emit()
+				line += " " + a.Value.String()
 			}
 		}
 		out = append(out, line)
