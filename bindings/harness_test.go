@@ -83,7 +83,7 @@ func quote(s string) string {
 }
 
 // execute runs x.y in a call with an ID.
-func execute(t testing.TB, ctx context.Context, m *bindings.Module, inputs map[string]any) (map[string]any, error) { //nolint:revive // t first, as everywhere
+func execute(t testing.TB, ctx context.Context, m *bindings.Module, inputs map[string]any) (map[string]any, error) {
 	t.Helper()
 	c := module.NewContext(module.ContextOptions{TraceParent: &module.TraceParent{TraceID: traceID}})
 	c = c.Enter("x.y", module.CallScope{Call: module.CallInfo{ID: "0123456789abcdef"}})
@@ -93,7 +93,7 @@ func execute(t testing.TB, ctx context.Context, m *bindings.Module, inputs map[s
 const traceID = "4bf92f3577b34da6a3ce929d0e0e4736"
 
 // chunks ranges over a stream.
-func chunks(t testing.TB, ctx context.Context, m *bindings.Module, inputs map[string]any, most int) (out []module.Chunk, err error) { //nolint:revive // as above
+func chunks(t testing.TB, ctx context.Context, m *bindings.Module, inputs map[string]any, most int) (out []module.Chunk, err error) {
 	t.Helper()
 	s, ok := m.Registrable().(module.Streamer)
 	if !ok {

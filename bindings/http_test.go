@@ -92,7 +92,7 @@ func TestEndpointAnswers(t *testing.T) {
 		{name: "too much", h: answer(200, "application/json", `{"secret":"`+strings.Repeat("x", 5000)+`"}`), wantReason: bindings.ReasonTooLarge},
 		{name: "refused", h: answer(404, "text/plain", `secret`), wantReason: bindings.ReasonStatus},
 		{name: "unavailable", h: answer(503, "text/plain", `secret`), wantReason: bindings.ReasonStatus, retryable: module.True},
-		{name: "a redirect", h: http.RedirectHandler("/elsewhere", 307).ServeHTTP, wantReason: bindings.ReasonRedirect},
+		{name: "a redirect", h: http.RedirectHandler("/elsewhere", http.StatusTemporaryRedirect).ServeHTTP, wantReason: bindings.ReasonRedirect},
 		{name: "its own error", h: answer(409, "application/json", `{"error":{"code":"OUT_OF_TEA","message":"no tea"}}`), wantCode: "OUT_OF_TEA"},
 		{name: "broken off", h: func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Length", "100")

@@ -225,7 +225,7 @@ func BenchmarkEvidence(b *testing.B) {
 	x, _ := benchExecutor(b, executor.Config{})
 	queue := make(chan *contextwire.Evidence, 1024)
 	go func() {
-		for range queue { //nolint:revive // what a publisher does is not the call's
+		for range queue { // what a publisher does is not the call's
 		}
 	}()
 	defer close(queue)

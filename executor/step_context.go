@@ -51,7 +51,7 @@ func runContext(_ context.Context, p *Pipeline) (*StepResult, error) {
 	if p.parent == nil {
 		o := module.ContextOptions{Identity: p.opts.Identity, TraceParent: p.opts.TraceParent}
 		if o.TraceParent == nil {
-			o.TraceParent = traceOf(p.outer)
+			o.TraceParent = traceOf(p.outer) //nolint:contextcheck // the caller's own context, without what the steps made of it
 		}
 		p.parent, p.mctx = module.EnterRoot(o, p.moduleID, scope)
 		p.opts.Identity, p.opts.TraceParent = nil, nil // they are in it now, also for a retry

@@ -252,7 +252,7 @@ type recDecision struct {
 
 func recDecisionOf(body map[string]any) (d recDecision, err error) {
 	for key, v := range body {
-		ok := false
+		var ok bool
 		switch key {
 		case "because":
 			d.because, ok = v.(string)

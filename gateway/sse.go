@@ -16,10 +16,9 @@ import (
 // goroutines; each blocks while the reader takes nothing, at most as long as the
 // limit of a stall.
 type eventStream struct {
-	x     *exchange
-	out   *http.ResponseController
-	beat  time.Duration
-	stall time.Duration
+	x    *exchange
+	out  *http.ResponseController
+	beat time.Duration
 
 	mu     sync.Mutex
 	buf    []byte

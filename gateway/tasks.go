@@ -118,8 +118,9 @@ func (g *Gateway) submitTasks(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	req, many := task.SubmitRequest{}, false
-	if _, many = body["tasks"]; many {
+	var req task.SubmitRequest
+	_, many := body["tasks"]
+	if many {
 		if key != "" {
 			return invalid("header %s goes with one task; give each of many its idempotency_key", headerIdempotency)
 		}

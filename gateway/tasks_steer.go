@@ -8,8 +8,8 @@ import (
 	"github.com/apbus/apbus/task"
 )
 
-// taskAct is something that is done to one task.
-type taskAct func(t Tasks, ctx context.Context, ask task.ActAsk) (task.Record, error) //nolint:revive // a method of the port as a function
+// taskAct is something that is done to one task: a method of the port as a function.
+type taskAct func(t Tasks, ctx context.Context, ask task.ActAsk) (task.Record, error)
 
 func (g *Gateway) queueRoutes() []*route {
 	return []*route{

@@ -199,7 +199,7 @@ func TestOneTrace(t *testing.T) {
 // scrape returns the samples of a metrics page, without those of the Go runtime.
 func scrape(t *testing.T, url string) map[string]string {
 	t.Helper()
-	res, err := http.Get(url) //nolint:noctx // the test's own process
+	res, err := http.Get(url)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -286,7 +286,10 @@ func BenchmarkAnalyze(b *testing.B) {
 			before := heapNow()
 			for b.Loop() {
 				start := time.Now()
-				for range e.Records(context.Background(), loop.Query{}) {
+				for _, err := range e.Records(context.Background(), loop.Query{}) {
+					if err != nil {
+						b.Fatal(err)
+					}
 				}
 				alone := time.Since(start)
 				var most uint64

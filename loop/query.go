@@ -94,7 +94,7 @@ func (q savedQuery) matches(r *Record) bool {
 
 func (t queryTerm) holds(value string) bool {
 	for _, v := range t.values {
-		if prefix, any := strings.CutSuffix(v, "*"); any && strings.HasPrefix(value, prefix) || v == value {
+		if prefix, open := strings.CutSuffix(v, "*"); open && strings.HasPrefix(value, prefix) || v == value {
 			return true
 		}
 	}

@@ -35,9 +35,9 @@ func newBusBackend(ctx context.Context, flags *cli, log *slog.Logger) (*busBacke
 	if err != nil {
 		return nil, err
 	}
-	client, err := bus.NewClient(conns, bus.ClientOptions{
+	client, err := bus.NewClient(conns, bus.ClientOptions{ //nolint:contextcheck // a client lives until it is closed
 		Namespace: flags.NS, Name: clientName, Logger: log, Limits: contextwire.Limits{MaxBody: flags.MaxBody},
-	}) //nolint:contextcheck // a client lives until it is closed
+	})
 	if err != nil {
 		conns.Close()
 		return nil, err

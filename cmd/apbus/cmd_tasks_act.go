@@ -53,7 +53,7 @@ func (t *taskTargets) do(s *session, action string) error {
 func (t *taskTargets) one(s *session, b *httpBackend, action, id string) error {
 	var doc map[string]any
 	var err error
-	state := ""
+	var state string
 	if action == "cancel" {
 		q := url.Values{}
 		if t.Reason != "" {

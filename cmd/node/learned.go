@@ -119,7 +119,7 @@ func (l *learned) look(ctx context.Context) error {
 		return err
 	}
 	l.hostPlans(ctx, items)
-	l.runSources(items)
+	l.runSources(ctx, items)
 	return l.tryRevisions(ctx, items)
 }
 
@@ -133,12 +133,12 @@ func (l *learned) hostPlans(ctx context.Context, items []*loop.Item) {
 		}
 		m, err := loop.PlanModule(i)
 		if err != nil {
-			l.complain(i, "a plan cannot be run", err)
+			l.complain(ctx, i, "a plan cannot be run", err)
 			continue
 		}
 		id := m.Descriptor().ID
 		if wanted[id] {
-			l.complain(i, "a plan has the name of another one and is not hosted", nil)
+			l.complain(ctx, i, "a plan has the name of another one and is not hosted", nil)
 			continue
 		}
 		wanted[id] = true
@@ -146,7 +146,7 @@ func (l *learned) hostPlans(ctx context.Context, items []*loop.Item) {
 			continue
 		}
 		if err := l.host(ctx, id, m); err != nil {
-			l.complain(i, "a plan is not hosted", err)
+			l.complain(ctx, i, "a plan is not hosted", err)
 			continue
 		}
 		l.plans[id] = i.Hash
@@ -174,7 +174,7 @@ func (l *learned) host(ctx context.Context, id string, m module.Module) error {
 }
 
 // complain tells once of an item that cannot be used.
-func (l *learned) complain(i *loop.Item, message string, err error) {
+func (l *learned) complain(ctx context.Context, i *loop.Item, message string, err error) {
 	if l.broken[i.Hash] {
 		return
 	}
@@ -183,5 +183,5 @@ func (l *learned) complain(i *loop.Item, message string, err error) {
 		clear(l.broken)
 	}
 	l.broken[i.Hash] = true
-	l.log.LogAttrs(context.Background(), slog.LevelWarn, "what was learned is not used", slog.String("what", message), slog.Any("cause", err))
+	l.log.LogAttrs(ctx, slog.LevelWarn, "what was learned is not used", slog.String("what", message), slog.Any("cause", err))
 }

@@ -25,7 +25,7 @@ const (
 )
 
 // runSources has the programs run the text that is live.
-func (l *learned) runSources(items []*loop.Item) {
+func (l *learned) runSources(ctx context.Context, items []*loop.Item) {
 	live := map[string]*loop.Item{}
 	for _, i := range items {
 		if i.Type == loop.ItemCode {
@@ -44,7 +44,7 @@ func (l *learned) runSources(items []*loop.Item) {
 		}
 		path, err := l.write(i.Hash, i.Text("source"))
 		if err != nil {
-			l.complain(i, "a revised program cannot be written down", err)
+			l.complain(ctx, i, "a revised program cannot be written down", err)
 			continue
 		}
 		// Again each time: the binding may have been read anew.
@@ -145,7 +145,7 @@ func (l *learned) try(ctx context.Context, c *loop.Case, m *bindings.Module, eva
 // and limits hold as in any other and nothing else can be called.
 func (l *learned) evaluate(ctx context.Context, m *bindings.Module, evalset *loop.Item) (passed, failed int, err error) {
 	reg := registry.New(registry.Options{Logger: l.log})
-	if err := reg.Register(m.Registrable()); err != nil {
+	if err := reg.Register(m.Registrable()); err != nil { //nolint:contextcheck // nothing else is in it that would be waited for
 		return 0, 0, fmt.Errorf("try a revised program: %w", err)
 	}
 	x, err := executor.New(reg, executor.Config{}, executor.WithLogger(l.log))

@@ -68,10 +68,10 @@ func run(ctx context.Context, spec settings.Spec) error {
 	defer conns.Close()
 	evidence := openEvidence(ctx, cfg, conns, log)
 	defer evidence.close(ctx)
-	client, err := bus.NewClient(conns, bus.ClientOptions{
+	client, err := bus.NewClient(conns, bus.ClientOptions{ //nolint:contextcheck // a client lives until it is closed
 		Namespace: cfg.NS, Name: cfg.ID, Logger: log, TracerProvider: watch.tracing.Provider(),
 		Limits: contextwire.Limits{MaxBody: cfg.MaxBody}, Evidence: evidence.client(),
-	}) //nolint:contextcheck // a client lives until it is closed
+	})
 	if err != nil {
 		return fmt.Errorf("start the client: %w", err)
 	}
@@ -109,12 +109,12 @@ func run(ctx context.Context, spec settings.Spec) error {
 	}
 
 	if err := errors.Join(watch.bus(conns, client, node), evidence.watch(watch.metrics, node.Boot())); err != nil {
-		return errors.Join(err, node.Close())
+		return errors.Join(err, node.Close()) //nolint:contextcheck // it must end though ctx is over
 	}
 
 	work, err := startTasks(ctx, cfg, conns, node, x, log)
 	if err != nil {
-		return errors.Join(err, node.Close())
+		return errors.Join(err, node.Close()) //nolint:contextcheck // it must end though ctx is over
 	}
 	var wg sync.WaitGroup
 	life, stop := context.WithCancelCause(context.WithoutCancel(ctx))

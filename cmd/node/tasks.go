@@ -32,7 +32,7 @@ func startTasks(ctx context.Context, cfg *config, conns *bus.Conns, node *bus.No
 	if conns.JS == nil || cfg.TaskSlots == 0 {
 		return t, nil
 	}
-	client, err := jetstream.NewTaskClient(jetstream.ClientOptions{ //nolint:contextcheck // a client lives until it is closed
+	client, err := jetstream.NewTaskClient(jetstream.ClientOptions{
 		Options: jetstream.Options{JS: conns.JS, Namespace: cfg.NS, Logger: log}, Requests: conns.NATS(),
 	})
 	if err != nil {

@@ -38,7 +38,7 @@ func startTasks(ctx context.Context, cfg *config, conns *bus.Conns, client *bus.
 		return nil, fmt.Errorf("open the task log: %w", err)
 	}
 	var err error
-	if t.client, err = jetstream.NewTaskClient(jetstream.ClientOptions{Options: o, Requests: conns.NATS()}); err != nil { //nolint:contextcheck // a client lives until it is closed
+	if t.client, err = jetstream.NewTaskClient(jetstream.ClientOptions{Options: o, Requests: conns.NATS()}); err != nil {
 		return nil, fmt.Errorf("make the client of the tasks: %w", err)
 	}
 	life, stop := context.WithCancelCause(context.WithoutCancel(ctx))

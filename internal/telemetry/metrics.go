@@ -11,12 +11,14 @@ import (
 	"github.com/apbus/apbus/module"
 )
 
-// Node, Client and Conns are what [NewBusMetrics] asks; *bus.Node, *bus.Client and
-// *bus.Conns are such.
+// What [NewBusMetrics] asks.
 type (
-	Node   interface{ Stats() bus.NodeStats }
+	// Node is such as *bus.Node.
+	Node interface{ Stats() bus.NodeStats }
+	// Client is such as *bus.Client.
 	Client interface{ Stats() bus.ClientStats }
-	Conns  interface{ Stats() []bus.ConnStats }
+	// Conns is such as *bus.Conns.
+	Conns interface{ Stats() []bus.ConnStats }
 )
 
 // NewRegistry makes a registry that has the families of the Go runtime and of the

@@ -199,7 +199,7 @@ func TestServe(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	res, err := http.Get("http://" + s.Addr() + "/metrics") //nolint:noctx // a test
+	res, err := http.Get("http://" + s.Addr() + "/metrics")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -62,8 +62,8 @@ func fakeModel(mode string, in io.Reader, out io.Writer) int {
 	case "sleep":
 		time.Sleep(time.Hour) //archtest:real-time a process that hangs
 	case "fork":
-		// A grandchild keeps the output open after this process has ended.
-		child := exec.Command(os.Args[0]) //nolint:noctx // it is to outlive us
+		// A grandchild keeps the output open after this process has ended, which no context may end.
+		child := exec.Command(os.Args[0])
 		child.Env = []string{fakeMode + "=sleep"}
 		child.Stdout = os.Stdout
 		if err := child.Start(); err != nil {

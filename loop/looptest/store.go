@@ -118,7 +118,10 @@ func list(t *testing.T, s loop.Store) {
 		}
 	}
 	n := 0
-	for range s.List(ctx, loop.BucketRecs) {
+	for _, err := range s.List(ctx, loop.BucketRecs) {
+		if err != nil {
+			t.Fatal(err)
+		}
 		if n++; n == 3 {
 			break
 		}
@@ -296,7 +299,10 @@ func appendRaces(t *testing.T, s loop.Store) {
 	}
 	wg.Wait()
 	n := 0
-	for range s.Log(t.Context(), "race") {
+	for _, err := range s.Log(t.Context(), "race") {
+		if err != nil {
+			t.Fatal(err)
+		}
 		n++
 	}
 	if won != 1 || n != 1 {
