@@ -140,7 +140,7 @@ func (o *office) submit(moduleID string, s task.Submission) (id, request string)
 // waiting checks that a task waits and holds nothing.
 func (o *office) waiting(id string) {
 	o.t.Helper()
-	time.Sleep(time.Second) // the report
+	time.Sleep(time.Second) //archtest:real-time not real: every use is inside a bubble
 	r, err := o.client.Get(o.t.Context(), id)
 	if err != nil || r.Status != task.Pending || r.Detail != task.AwaitingApproval || r.Attempt != 0 || r.Lease != nil {
 		o.t.Fatalf("task %+v, %v; want one that awaits approval and holds nothing", r, err)
@@ -201,7 +201,7 @@ func TestDecisionsWakeTasks(t *testing.T) {
 				o.waiting(id)
 				if tt.away {
 					stop()
-					time.Sleep(2 * time.Minute)
+					time.Sleep(2 * time.Minute) //archtest:real-time not real: every use is inside a bubble
 				}
 				if !tt.undecided {
 					o.decide(request, tt.approve)
@@ -229,9 +229,9 @@ func TestDecisionsAtBadMomentsWakeTasks(t *testing.T) {
 		id, request = o.submit(gated, task.Submission{})
 		o.waiting(id)
 		srv.Stop()
-		time.Sleep(3 * time.Second)
+		time.Sleep(3 * time.Second) //archtest:real-time not real: every use is inside a bubble
 		srv.Start()
-		time.Sleep(5 * time.Second)
+		time.Sleep(5 * time.Second) //archtest:real-time not real: every use is inside a bubble
 		o.decide(request, true)
 		o.ended(id, task.Completed, "", 2, 62*time.Second)
 	})

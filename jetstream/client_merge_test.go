@@ -180,9 +180,9 @@ func TestLeavingASharedMessage(t *testing.T) {
 				})
 			}
 		}
-		time.Sleep(time.Second)
+		time.Sleep(time.Second) //archtest:real-time not real: every use is inside a bubble
 		leave(mine)
-		time.Sleep(time.Second)
+		time.Sleep(time.Second) //archtest:real-time not real: every use is inside a bubble
 		r := runRouter(t, s, durable.Options{Logger: quiet()})
 		defer r.stop()
 		wg.Wait()
