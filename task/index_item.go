@@ -103,6 +103,8 @@ type itemExtra struct {
 	progress *Progress
 	saved    Stamp // when progress was last given to the log
 	unborn   bool  // owned, and the log does not know
+	// cancelIn is the batch that makes the request to cancel durable, 0 once loaded.
+	cancelIn uint64
 }
 
 func (it *item) more() *itemExtra {

@@ -61,6 +61,7 @@ func (w *Writer) cancelOne(ctx context.Context, it *item, req CancelRequest) (*b
 	w.rules.cancel(next, w.moment(), req)
 	b := w.room(1)
 	w.change(b, it, next)
+	it.more().cancelIn = b.n
 	if before.Lease != nil {
 		s := signalOf(it, before, next.Status.Terminal())
 		s.Cancel = next.CancelRequested

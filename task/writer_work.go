@@ -89,7 +89,13 @@ func (w *Writer) Renew(ctx context.Context, req RenewRequest) (LeaseAnswer, erro
 		if err != nil {
 			return nil, LeaseVerdict{Lost: true}
 		}
-		return nil, w.extend(it, At(time.Now()))
+		v := w.extend(it, At(time.Now()))
+		if it.extra != nil && it.extra.cancelIn > w.committed {
+			// The record comes first (rule 8): were this writer deposed now, the request would
+			// be gone though a run has stopped for it. A signal tells once it is durable.
+			v.Cancel = nil
+		}
+		return nil, v
 	})
 }
 
