@@ -127,6 +127,9 @@ func (c *chaos) befall() {
 		kinds = []string{"kill", "kill", "freeze"}
 	}
 	kind := kinds[c.rng.IntN(len(kinds))]
+	if len(c.faults) == 0 { // whatever the seed, the server is killed under the load
+		p, kind = c.server, "kill"
+	}
 	// Past the lease of what it does, and sometimes not.
 	d := millis(200, 2*int(chaosLease.Milliseconds()))
 	if p == c.server {
