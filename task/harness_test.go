@@ -20,6 +20,7 @@ import (
 // fixture is a writer over a log in memory, inside a bubble.
 type fixture struct {
 	*task.Writer
+	now  atomic.Pointer[task.Writer] // the same, for workers
 	t    *testing.T
 	mem  *task.MemLog
 	term atomic.Int32
@@ -97,6 +98,7 @@ func (f *fixture) leadOver(log task.Log) {
 	ended := make(chan error, 1)
 	go func() { ended <- w.Run(ctx) }()
 	f.Writer, f.stop, f.ended = w, stop, ended
+	f.now.Store(w)
 }
 
 // crash ends the writer and lets a new one take over.

@@ -35,7 +35,7 @@ func through[A any](l *line, call func(w *task.Writer) (A, error)) (A, error) {
 	if l.cut.Load() {
 		return none, errCut
 	}
-	a, err := call(l.f.Writer)
+	a, err := call(l.f.now.Load())
 	if l.cut.Load() { // the answer is lost
 		return none, errCut
 	}
