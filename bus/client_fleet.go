@@ -20,32 +20,11 @@ const fleetPatience = time.Second
 // Calls lists every bus call in flight in the namespace, oldest first. A
 // process that does not answer within a second is left out and logged.
 func (c *Client) Calls(ctx context.Context) ([]contextwire.CallRecord, error) {
-	ctx, stop := context.WithTimeoutCause(ctx, fleetPatience, errors.New("no answer about calls"))
-	defer stop()
-	var (
-		mu  sync.Mutex
-		out []contextwire.CallRecord
-		wg  sync.WaitGroup
-	)
-	for _, n := range c.Nodes() {
-		wg.Go(func() {
-			body, err := ask(ctx, c.conns.Control, c.subjects.node(n.Node, n.Boot, verbCalls), &contextwire.CallsRequest{})
-			var list *contextwire.CallList
-			if err == nil {
-				list, err = contextwire.CallListFromMap(body)
-			}
-			if err != nil {
-				if !errors.Is(err, ErrNoResponders) {
-					c.dir.calm.warn("a node does not tell its calls", "node", n.Node, "cause", err)
-				}
-				return
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			out = append(out, list.Calls...)
-		})
+	lists := askNodes(ctx, c, verbCalls, &contextwire.CallsRequest{}, contextwire.CallListFromMap, "a node does not tell its calls")
+	var out []contextwire.CallRecord
+	for _, list := range lists {
+		out = append(out, list.Calls...)
 	}
-	wg.Wait()
 	slices.SortFunc(out, func(a, b contextwire.CallRecord) int {
 		return cmp.Or(a.StartedAt.Compare(b.StartedAt), cmp.Compare(a.Call, b.Call))
 	})
@@ -55,36 +34,47 @@ func (c *Client) Calls(ctx context.Context) ([]contextwire.CallRecord, error) {
 // FleetStats asks every process of the namespace what it does and has done, sorted by
 // node. One that does not answer within a second is left out and logged.
 func (c *Client) FleetStats(ctx context.Context) ([]contextwire.NodeStats, error) {
-	ctx, stop := context.WithTimeoutCause(ctx, fleetPatience, errors.New("no answer about stats"))
+	answers := askNodes(ctx, c, verbStats, &contextwire.DescribeRequest{}, contextwire.NodeStatsFromMap, "a node does not tell what it does")
+	var out []contextwire.NodeStats
+	for _, stats := range answers {
+		out = append(out, *stats)
+	}
+	slices.SortFunc(out, func(a, b contextwire.NodeStats) int {
+		return cmp.Or(cmp.Compare(a.Node, b.Node), cmp.Compare(a.Boot, b.Boot))
+	})
+	return out, nil
+}
+
+// askNodes asks every process at once and returns the answers in no order. Who does
+// not answer within a second is left out, with the message silent in the log.
+func askNodes[T any](ctx context.Context, c *Client, verb string, question contextwire.ControlMessage, read func(map[string]any) (*T, error), silent string) []*T {
+	ctx, stop := context.WithTimeoutCause(ctx, fleetPatience, errors.New("no answer about "+verb))
 	defer stop()
 	var (
 		mu  sync.Mutex
-		out []contextwire.NodeStats
+		out []*T
 		wg  sync.WaitGroup
 	)
 	for _, n := range c.Nodes() {
 		wg.Go(func() {
-			body, err := ask(ctx, c.conns.Control, c.subjects.node(n.Node, n.Boot, verbStats), &contextwire.DescribeRequest{})
-			var stats *contextwire.NodeStats
+			body, err := ask(ctx, c.conns.Control, c.subjects.node(n.Node, n.Boot, verb), question)
+			var answer *T
 			if err == nil {
-				stats, err = contextwire.NodeStatsFromMap(body)
+				answer, err = read(body)
 			}
 			if err != nil {
 				if !errors.Is(err, ErrNoResponders) {
-					c.dir.calm.warn("a node does not tell what it does", "node", n.Node, "cause", err)
+					c.dir.calm.warn(silent, "node", n.Node, "cause", err)
 				}
 				return
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			out = append(out, *stats)
+			out = append(out, answer)
 		})
 	}
 	wg.Wait()
-	slices.SortFunc(out, func(a, b contextwire.NodeStats) int {
-		return cmp.Or(cmp.Compare(a.Node, b.Node), cmp.Compare(a.Boot, b.Boot))
-	})
-	return out, nil
+	return out
 }
 
 // Drain tells a node to finish what it has within grace and to take nothing
