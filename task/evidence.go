@@ -48,9 +48,9 @@ func evidenceOf(was, now *Record) *contextwire.Evidence {
 		e.Outcome = contextwire.OutcomeOf(now.Error.Code())
 	}
 	if err := now.Error; err != nil && err.Error != nil {
-		e.Code, e.Message, e.Retryable, e.Unexecuted = err.Error.Code, err.Error.Message, err.Error.Retryable, err.Error.Unexecuted
-		if err.Error.ModuleID != now.ModuleID {
-			e.Origin = err.Error.ModuleID
+		e.Code, e.Message, e.Retryable, e.Unexecuted = err.Error.Code, err.Message, err.Retryable, err.Unexecuted
+		if err.ModuleID != now.ModuleID {
+			e.Origin = err.ModuleID
 		}
 	}
 	return e

@@ -45,7 +45,7 @@ func (f *Failure) MarshalJSON() ([]byte, error) {
 	if f == nil || f.Error == nil {
 		return []byte("null"), nil
 	}
-	b, err := contextwire.EncodeCanonical(contextwire.JSON, f.Error.Map())
+	b, err := contextwire.EncodeCanonical(contextwire.JSON, f.Map())
 	if err != nil { // details without a form on the wire
 		return contextwire.EncodeCanonical(contextwire.JSON, f.WithDetails(nil).Map())
 	}

@@ -277,7 +277,10 @@ func (m *model) do(s step) {
 		old, stop, ended := m.Writer, m.stop, m.ended
 		m.lead()
 		m.old = append(m.old, old)
-		m.stops = append(m.stops, func() { stop(nil); _ = <-ended })
+		m.stops = append(m.stops, func() {
+			stop(nil)
+			<-ended
+		})
 	case "pause":
 		_, err := m.Pause(ctx, []string{"job.safe", "job.effect"}[s.A%2], "ann", "")
 		if err != nil {

@@ -322,9 +322,9 @@ func invalidResult(rep FinishReport, what string) FinishReport {
 	return rep
 }
 
-func (rep FinishReport) withSize(size, limit int64) FinishReport {
-	rep.Error = &Failure{rep.Error.WithDetails(map[string]any{"size": size, "limit": limit})}
-	return rep
+func (r FinishReport) withSize(size, limit int64) FinishReport {
+	r.Error = &Failure{r.Error.WithDetails(map[string]any{"size": size, "limit": limit})}
+	return r
 }
 
 func isObject(raw json.RawMessage) bool {
