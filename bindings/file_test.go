@@ -70,7 +70,7 @@ func TestFaultsNameFileLineAndKey(t *testing.T) {
 		{"two documents", head + command + "---\n{}\n", []string{"more than one document"}},
 		{"bindings is a map", "bindings: {}\n", []string{":1", "bindings", "list"}},
 		{"unknown key at the top", "binding: []\n", []string{":1", "binding", `"bindings"`}},
-		{"unknown key", head + "  descripton: x\n" + command, []string{":4", "bindings[0].descripton", `"description"`}},
+		{"unknown key", head + "  descripton: x\n" + command, []string{":4", "bindings[0].descripton", `"description"`}}, //nolint:misspell // on purpose
 		{"unknown key of a command", head + "  command:\n    argv: [cat]\n    maxoutput: 3\n", []string{":6", "bindings[0].command.maxoutput", `"max_output"`}},
 		{"unknown annotation", head + "  annotations: {read_only: true}\n" + command, []string{":4", "annotations.read_only", `"readonly"`}},
 		{"annotation of another type", head + "  annotations:\n    readonly: sure\n" + command, []string{":5", "annotations.readonly", "false"}},

@@ -41,7 +41,7 @@ func (n *Node) Invoke(ctx context.Context, req *contextwire.Request) (*contextwi
 		return nil, err
 	}
 	defer n.forget(c)
-	defer context.AfterFunc(n.life, func() { token.Cancel(cancel.Because(cancel.Shutdown, n.opts.ID, "node closed")) })()
+	defer context.AfterFunc(n.life, func() { token.Cancel(cancel.Because(cancel.Shutdown, n.opts.ID, "node closed")) })() //nolint:contextcheck // the call ends with the node too
 	started := time.Now()
 	reply, err := n.host.Invoke(ctx, &own)
 	var failure *module.Error

@@ -218,7 +218,8 @@ func (s *submissions) batch(ctx context.Context, rng *rand.Rand, name string, n 
 	subs := make([]task.Submission, n)
 	for i := range jobs {
 		key := fmt.Sprintf("%s-%d", name, i)
-		j, in := job{key: key}, ""
+		j := job{key: key}
+		var in string
 		switch k := rng.IntN(10); {
 		case k < 4:
 			j.module, in = "math.add", fmt.Sprintf(`{"a":%d,"b":1}`, i)

@@ -59,7 +59,7 @@ func TestTasksThatWaitForAPerson(t *testing.T) {
 	t.Parallel()
 	s := startReviewed(t, "--approval-wait", "10m", "--task-slots", "1") // the wait is for calls
 
-	task, approval, charge := s.refundTask()
+	task, approval, _ := s.refundTask()
 	// The only slot is free meanwhile.
 	if a := s.do(http.MethodPost, "/v1/tasks", `{"module_id":"math.add","inputs":{"a":1,"b":2}}`); s.taskEnd(fmt.Sprint(a.doc["task_id"])).doc["sum"] != 3.0 {
 		t.Errorf("another task meanwhile: %v", a)
@@ -85,7 +85,7 @@ func TestTasksThatWaitForAPerson(t *testing.T) {
 	}
 
 	// Whoever is refused has no effect.
-	task, approval, charge = s.refundTask()
+	task, approval, charge := s.refundTask()
 	s.decide(reviewerToken, approval, "reject")
 	a := s.taskEnd(task)
 	s.wantDenied(a, "because of rev")

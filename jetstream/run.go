@@ -131,7 +131,7 @@ func (t *tasks) lead(ctx context.Context, log *Log) error {
 	if errors.Is(cause, task.ErrDeposed) {
 		stop(cause)
 		s.close()
-		_ = <-ended // that it was deposed
+		<-ended //nolint:errcheck // that it was deposed
 		return cause
 	}
 	s.close()

@@ -67,7 +67,7 @@ const askFirst = 1 << 20
 // send returns the decoded answer, a map for every 2xx status, and the coded
 // error of every other.
 func (b *httpBackend) send(ctx context.Context, a ask) (map[string]any, http.Header, error) {
-	res, err := b.open(ctx, a, string(contextwire.JSON))
+	res, err := b.open(ctx, a, string(contextwire.JSON)) //nolint:bodyclose // read closes it
 	if err != nil {
 		return nil, nil, err
 	}

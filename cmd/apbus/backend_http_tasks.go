@@ -53,7 +53,7 @@ func (b *httpBackend) TaskResult(ctx context.Context, id string, limit time.Dura
 			method: http.MethodGet, path: []string{"v1", "tasks", url.PathEscape(id), "result"},
 			query: url.Values{"wait": {wait.String()}},
 		}
-		res, err := b.open(ctx, a, string(contextwire.JSON))
+		res, err := b.open(ctx, a, string(contextwire.JSON)) //nolint:bodyclose // read closes it
 		if err != nil {
 			return nil, false, err
 		}

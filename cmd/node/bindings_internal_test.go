@@ -68,9 +68,9 @@ func TestBindingsFollowTheirFile(t *testing.T) {
 	})
 	becomes("its command", int64(333), version)
 
-	put("bindings:\n- module_id: shell.version\n  descripton: wrong\n")
+	put("bindings:\n- module_id: shell.version\n  descripton: wrong\n") //nolint:misspell // on purpose
 	becomes("the fault in the log", true, func() any {
-		return strings.Contains(n.log.String(), "bindings.yaml:3") && strings.Contains(n.log.String(), `bindings[0].descripton`)
+		return strings.Contains(n.log.String(), "bindings.yaml:3") && strings.Contains(n.log.String(), `bindings[0].descripton`) //nolint:misspell // see above
 	})
 	if v := version(); v != int64(333) {
 		t.Errorf("after a fault the module answers %v", v)
