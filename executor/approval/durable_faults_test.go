@@ -6,6 +6,7 @@ import (
 	"iter"
 	"log/slog"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -72,16 +73,16 @@ func TestStoreFailsWhileWaiting(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				broken := false
+				var broken atomic.Bool
 				fail := func(does bool) error {
-					if does && broken {
+					if does && broken.Load() {
 						return away()
 					}
 					return nil
 				}
 				s := &faulty{MemStore: approval.NewMemStore(0), get: func(string) error { return fail(tt.get) }, watch: func() error { return fail(tt.watch) }}
 				d, router := quietly(s, approval.Options{Wait: time.Minute}), quietly(s.MemStore, approval.Options{})
-				broken = tt.watch
+				broken.Store(tt.watch)
 				began := time.Now()
 				done := make(chan *approval.Result, 1)
 				go func() {
@@ -92,7 +93,7 @@ func TestStoreFailsWhileWaiting(t *testing.T) {
 					done <- res
 				}()
 				synctest.Wait()
-				broken = true
+				broken.Store(true)
 				time.Sleep(5 * time.Second)
 				id := list(t, router, approval.Filter{})[0].ID
 				if tt.watch {
@@ -101,7 +102,7 @@ func TestStoreFailsWhileWaiting(t *testing.T) {
 				if tt.status == approval.Approved {
 					decide(t, router, id, true)
 				}
-				time.AfterFunc(tt.mends-5*time.Second, func() { broken = false })
+				time.AfterFunc(tt.mends-5*time.Second, func() { broken.Store(false) })
 				res := <-done
 				if res == nil || res.Status != tt.status || res.ApprovalID != id {
 					t.Fatalf("got %+v, want %s", res, tt.status)
