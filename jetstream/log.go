@@ -218,9 +218,14 @@ func (l *lead) sendChain(ctx context.Context, id string, writes []write, diagnos
 		} else if err := l.s.raw.nc.PublishMsg(m); err != nil {
 			return fmt.Errorf("publish %s: %w", w.subject, err)
 		}
-		// The chain is the fence of the rest.
-		delete(h, headerExpectLast)
-		delete(h, headerExpectOn)
+		if !chained {
+			continue
+		}
+		// The chain is the fence of the rest. The number alone would not do: where our
+		// tip is one behind, because a renewal landed whose answer was lost, the first is
+		// refused and the second would fit. So each also names the one before it.
+		h[headerExpectLast] = []string{strconv.FormatUint(l.tip+uint64(i)+1, 10)}
+		h[headerExpectOn] = []string{w.subject}
 	}
 	return nil
 }
