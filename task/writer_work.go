@@ -30,6 +30,16 @@ func (w *Writer) owned(ref LeaseRef) (*item, error) {
 	return it, nil
 }
 
+// ownedBy is owned for a node that may hold what a former writer granted; see adopt.
+// w is locked.
+func (w *Writer) ownedBy(ref LeaseRef, node string) (*item, error) {
+	it, err := w.owned(ref)
+	if err != nil && w.adopt(ref, node) {
+		return w.owned(ref)
+	}
+	return it, err
+}
+
 // adopt lets a node keep an attempt that a former writer granted and did not write:
 // the task is queued as far as the log knows, and nobody else was given this
 // attempt, because that would have been written (durable design, takeover). w is
@@ -59,10 +69,7 @@ func (w *Writer) Start(ctx context.Context, req StartRequest) (LeaseAnswer, erro
 		w.remember(ctx, ref)
 	}
 	return w.leases(ctx, req.Refs, func(ref LeaseRef) (*batch, LeaseVerdict) {
-		it, err := w.owned(ref)
-		if err != nil && w.adopt(ref, req.Node) {
-			it, err = w.owned(ref)
-		}
+		it, err := w.ownedBy(ref, req.Node)
 		if err != nil {
 			return nil, LeaseVerdict{Lost: true}
 		}
@@ -82,10 +89,7 @@ func (w *Writer) Renew(ctx context.Context, req RenewRequest) (LeaseAnswer, erro
 		w.remember(ctx, ref)
 	}
 	return w.leases(ctx, req.Refs, func(ref LeaseRef) (*batch, LeaseVerdict) {
-		it, err := w.owned(ref)
-		if err != nil && w.adopt(ref, req.Node) {
-			it, err = w.owned(ref)
-		}
+		it, err := w.ownedBy(ref, req.Node)
 		if err != nil {
 			return nil, LeaseVerdict{Lost: true}
 		}
@@ -242,10 +246,7 @@ func (w *Writer) FinishAll(ctx context.Context, req FinishAllRequest) (FinishAll
 		if v.Error != nil {
 			continue
 		}
-		it, err := w.owned(rep.LeaseRef)
-		if err != nil && w.adopt(rep.LeaseRef, rep.Node) {
-			it, err = w.owned(rep.LeaseRef)
-		}
+		it, err := w.ownedBy(rep.LeaseRef, rep.Node)
 		if err != nil {
 			v.Error = Fail(err)
 			stale = append(stale, i)

@@ -69,13 +69,10 @@ func (r *recorder) watch(m *telemetry.Metrics, boot string) error {
 	if m == nil {
 		return nil
 	}
-	return errors.Join(
-		m.Count("apbus_evidence_published_total", "Records of evidence that were stored.", func() float64 { return float64(r.p.Stats().Published) }),
-		m.Count("apbus_evidence_dropped_total", "Records of evidence that were lost, for want of room or of the server.", func() float64 {
-			s := r.p.Stats()
-			return float64(s.Dropped + s.Refused)
-		}),
-	)
+	return m.Evidence(func() (stored, lost uint64) {
+		s := r.p.Stats()
+		return s.Published, s.Dropped + s.Refused
+	})
 }
 
 // close stores what is left, though ctx is over.

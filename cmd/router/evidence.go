@@ -81,13 +81,10 @@ func (w *witness) watch(m *telemetry.Metrics) error {
 	if w == nil || m == nil {
 		return nil
 	}
-	return errors.Join(
-		m.Count("apbus_evidence_published_total", "Records of evidence that were stored.", func() float64 { return float64(w.p.Stats().Published) }),
-		m.Count("apbus_evidence_dropped_total", "Records of evidence that were lost, for want of room or of the server.", func() float64 {
-			s := w.p.Stats()
-			return float64(s.Dropped + s.Refused)
-		}),
-	)
+	return m.Evidence(func() (stored, lost uint64) {
+		s := w.p.Stats()
+		return s.Published, s.Dropped + s.Refused
+	})
 }
 
 // close stores what is left, though ctx is over.

@@ -39,6 +39,21 @@ func (m *Metrics) Count(name, help string, read func() float64) error {
 	return nil
 }
 
+// Evidence counts the records of evidence that a process has stored and lost, as read
+// tells, which must be safe for concurrent use.
+func (m *Metrics) Evidence(read func() (stored, lost uint64)) error {
+	return errors.Join(
+		m.Count("apbus_evidence_published_total", "Records of evidence that were stored.", func() float64 {
+			stored, _ := read()
+			return float64(stored)
+		}),
+		m.Count("apbus_evidence_dropped_total", "Records of evidence that were lost, for want of room or of the server.", func() float64 {
+			_, lost := read()
+			return float64(lost)
+		}),
+	)
+}
+
 // Handler serves the metrics in the format that the scraper asks for.
 func (m *Metrics) Handler() http.Handler { return Handler(m.reg) }
 
