@@ -13,8 +13,8 @@ import (
 	"github.com/nats-io/nats.go/micro"
 
 	"github.com/apbus/apbus/bus"
-	"github.com/apbus/apbus/bus/bustest"
 	"github.com/apbus/apbus/contextwire"
+	"github.com/apbus/apbus/internal/natstest"
 	"github.com/apbus/apbus/module"
 )
 
@@ -287,7 +287,7 @@ func TestDoctorFindsDifferences(t *testing.T) {
 // inBubble runs a test with a server of its own configuration.
 func inBubble(t *testing.T, configure func(*server.Options), test func(t *testing.T, o bus.Options)) {
 	t.Helper()
-	bustest.Bubble(t, func(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T) {
 		opts := &server.Options{NoSigs: true, NoLog: true, DontListen: true, JetStream: true, StoreDir: t.TempDir()}
 		configure(opts)
 		s, err := server.NewServer(opts)

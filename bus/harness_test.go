@@ -13,9 +13,9 @@ import (
 	"time"
 
 	"github.com/apbus/apbus/bus"
-	"github.com/apbus/apbus/bus/bustest"
 	"github.com/apbus/apbus/cancel"
 	"github.com/apbus/apbus/contextwire"
+	"github.com/apbus/apbus/internal/natstest"
 	"github.com/apbus/apbus/module"
 )
 
@@ -128,7 +128,7 @@ func newMesh(t *testing.T) *mesh {
 // onMesh runs a test in a bubble with a server of its own.
 func onMesh(t *testing.T, test func(m *mesh)) {
 	t.Helper()
-	bustest.Bubble(t, func(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T) {
 		m := newMesh(t)
 		defer m.close()
 		test(m)

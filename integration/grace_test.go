@@ -8,9 +8,9 @@ import (
 	"time"
 
 	"github.com/apbus/apbus/bus"
-	"github.com/apbus/apbus/bus/bustest"
 	"github.com/apbus/apbus/executor"
 	"github.com/apbus/apbus/executor/registry"
+	"github.com/apbus/apbus/internal/natstest"
 	"github.com/apbus/apbus/module"
 )
 
@@ -18,7 +18,7 @@ import (
 // period reaches the caller as details.partial, over the bus as in one process,
 // and one that ignores its end is given up when the period is over.
 func TestGraceHoldsOverTheBus(t *testing.T) {
-	bustest.Bubble(t, func(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T) {
 		quiet := slog.New(slog.NewTextHandler(io.Discard, nil))
 		must := func(err error) {
 			t.Helper()

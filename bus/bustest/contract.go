@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/apbus/apbus/bus"
+	"github.com/apbus/apbus/internal/natstest"
 	"github.com/apbus/apbus/module"
 )
 
@@ -51,7 +52,7 @@ func TestConn(t *testing.T, start func(t *testing.T) Broker) {
 		{"makes inboxes nobody else has", (*suite).inboxes},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			Bubble(t, func(t *testing.T) {
+			natstest.Bubble(t, func(t *testing.T) {
 				b := start(t)
 				defer b.Close()
 				tt.test(&suite{T: t, open: b.Open})

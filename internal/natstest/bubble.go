@@ -9,7 +9,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server/ats"
 )
 
-// Bubble runs f in a testing/synctest bubble in which a server without a socket
+// Bubble runs f in a testing/synctest bubble in which a server of this process
 // and nats.go work. Both keep things that belong to the whole process and must
 // not be left in a bubble: the server a clock, nats.go a pool of timers.
 func Bubble(t *testing.T, f func(t *testing.T)) {
