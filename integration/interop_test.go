@@ -225,8 +225,9 @@ func TestInteropMicro(t *testing.T) {
 			t.Fatal(err)
 		}
 		want := []string{
-			"boot", "calls", "capacity", "debt", "draining", "in_flight", "node", "ns", "protocol", "tombstones",
-			"tombstones_evicted", "version", "waiting",
+			"boot", "calls", "cancels_obeyed", "capacity", "credit_stalled_ms", "credit_stalls", "debt", "draining",
+			"in_flight", "modules", "node", "ns", "protocol", "refused", "tombstones", "tombstones_evicted", "version",
+			"waiting",
 		}
 		if d := cmp.Diff(want, slices.Sorted(maps.Keys(stats))); d != "" {
 			t.Error(d)
