@@ -37,6 +37,11 @@ type Token struct {
 	// or Reset. It changes only under mu.
 	detached atomic.Bool
 
+	// expiry is the limit of the token's time, nil for none, and watched whether
+	// anybody has asked to be told of a cancellation: only then it needs a timer.
+	expiry  atomic.Pointer[Expiry]
+	watched atomic.Bool
+
 	// Locks are taken from parent to child, never the other way, and before
 	// any lock inside a context.
 	mu       sync.Mutex
@@ -117,6 +122,7 @@ func (t *Token) Check() error {
 // it is the channel of its context, which is also closed when the token is
 // released. The channel is made on the first call.
 func (t *Token) Done() <-chan struct{} {
+	t.watch()
 	if t.ctx != nil && !t.detached.Load() {
 		return t.ctx.Done()
 	}
@@ -163,6 +169,7 @@ func (t *Token) Reset() {
 // once. The returned stop function takes f off again and reports whether it
 // thereby kept f from running. Releasing t drops f.
 func (t *Token) AfterFunc(f func(cause error)) (stop func() bool) {
+	t.watch()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.settleLocked()
@@ -227,11 +234,28 @@ func (t *Token) current() *verdict {
 	if v := t.verdict.Load(); v != nil {
 		return v
 	}
+	if e := t.expiry.Load(); e != nil {
+		e.Arm() // for the next who asks, and for this one when the time is over
+		if v := t.verdict.Load(); v != nil {
+			return v
+		}
+	}
 	if t.ctx == nil || t.detached.Load() || t.ctx.Err() == nil {
 		return nil
 	}
 	t.settle()
 	return t.verdict.Load()
+}
+
+// watch notes that somebody waits for the end of t. The note comes before the look:
+// a limit that is set meanwhile sees the one or is seen by the other.
+func (t *Token) watch() {
+	if !t.watched.Load() {
+		t.watched.Store(true)
+	}
+	if e := t.expiry.Load(); e != nil {
+		e.Arm()
+	}
 }
 
 // settle makes the end of the joined context the end of the token.
@@ -301,6 +325,7 @@ func (t *Token) unhookLocked() {
 // adopt puts the new token c below t. When t is over c is cancelled at once; it
 // is still put below a cancelled t, which may be reset.
 func (t *Token) adopt(c *Token) {
+	t.watch()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.settleLocked()

@@ -20,7 +20,7 @@ func TestAllocations(t *testing.T) {
 	reg := registry.New(registry.Options{Logger: quiet})
 	in := map[string]any{"a": 1.5, "b": 2.5}
 	var modules float64
-	for _, m := range []module.Module{add(), fn("raw", echo)} {
+	for _, m := range []module.Module{add(), fn("raw", echo), addAs("inline", module.WithInline())} {
 		if err := reg.Register(m); err != nil {
 			t.Fatal(err)
 		}
@@ -38,6 +38,7 @@ func TestAllocations(t *testing.T) {
 	}{
 		{"standard", executor.Config{}, nil, "math.add", modules + 12},
 		{"standard, map module", executor.Config{}, nil, "raw", 12},
+		{"standard, inline", executor.Config{}, nil, "inline", modules + 7},
 		{"minimal", executor.Config{}, []executor.Option{executor.WithStrategy(executor.Minimal())}, "raw", 12},
 		{"without limits", unlimited, nil, "raw", 7},
 	}

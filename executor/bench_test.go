@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/santhosh-tekuri/jsonschema/v6"
+
 	"github.com/apbus/apbus/executor"
 	"github.com/apbus/apbus/executor/acl"
 	"github.com/apbus/apbus/executor/registry"
@@ -21,8 +23,10 @@ type addOut struct {
 	Sum float64 `json:"sum"`
 }
 
-func add(opts ...module.Option) *module.Func {
-	return module.New("math.add", "Add two numbers",
+func add(opts ...module.Option) *module.Func { return addAs("math.add", opts...) }
+
+func addAs(id string, opts ...module.Option) *module.Func {
+	return module.New(id, "Add two numbers",
 		func(_ context.Context, in addIn) (addOut, error) { return addOut{in.A + in.B}, nil },
 		append([]module.Option{module.WithAnnotations(module.Annotations{Readonly: true, Idempotent: true})}, opts...)...)
 }
@@ -46,10 +50,40 @@ func benchModule(b *testing.B, m module.Module, cfg executor.Config, opts ...exe
 	return x, e
 }
 
+// yardstick is what one validation by the schema library called directly takes here,
+// so that figures of different machines can be compared.
+func yardstick(b *testing.B, doc, value map[string]any) time.Duration {
+	b.Helper()
+	c := jsonschema.NewCompiler()
+	if err := c.AddResource("mem:///doc", doc); err != nil {
+		b.Fatal(err)
+	}
+	direct := c.MustCompile("mem:///doc")
+	const rounds, most = 5, 20_000
+	best := time.Hour
+	for range rounds {
+		began := time.Now()
+		for range most {
+			if err := direct.Validate(value); err != nil {
+				b.Fatal(err)
+			}
+		}
+		best = min(best, time.Since(began)/most)
+	}
+	return best
+}
+
 // BenchmarkCall compares a governed call with what it cannot do without: running
-// the module and validating its inputs and output.
+// the module and validating its inputs and output. The metric "validations" is how
+// many validations by the schema library take as long as one call: the aims of 2.5 µs
+// for the standard and 0.4 µs for the minimal strategy were set where one takes
+// 0.58 µs, which makes them 4.3 and 0.7.
 func BenchmarkCall(b *testing.B) {
 	in := map[string]any{"a": 1.5, "b": 2.5}
+	number := map[string]any{"type": "number"}
+	unit := yardstick(b, map[string]any{
+		"type": "object", "properties": map[string]any{"a": number, "b": number}, "required": []any{"a", "b"},
+	}, in)
 	call := func(x *executor.Executor) func(*testing.B) {
 		return func(b *testing.B) {
 			ctx := context.Background()
@@ -59,6 +93,7 @@ func BenchmarkCall(b *testing.B) {
 					b.Fatal(err)
 				}
 			}
+			b.ReportMetric(float64(b.Elapsed())/float64(b.N)/float64(unit), "validations")
 		}
 	}
 	unlimited := executor.Config{DefaultTimeout: new(time.Duration(0)), GlobalTimeout: new(time.Duration(0))}

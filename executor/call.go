@@ -63,7 +63,7 @@ func (p *Pipeline) attempt(ctx context.Context) (again bool, err error) {
 		if p.output == nil {
 			p.output = map[string]any{}
 		}
-		p.chain.End(p.ctx, &p.call, p.entered, nil)
+		p.chain.End(p.ctx, p.call, p.entered, nil)
 		return false, nil
 	}
 	var step *StepError
@@ -74,7 +74,7 @@ func (p *Pipeline) attempt(ctx context.Context) (again bool, err error) {
 	chain, entered := p.chain, p.entered // another run forgets them
 	if p.streamed {
 		p.failedAfterStream(ctx, step.Step, coded)
-		chain.End(p.ctx, &p.call, entered, coded)
+		chain.End(p.ctx, p.call, entered, coded)
 		return false, nil
 	}
 	// Cancellation is looked for after unwrapping and never reaches on_error
@@ -83,14 +83,14 @@ func (p *Pipeline) attempt(ctx context.Context) (again bool, err error) {
 		again, recovered := p.recover(ctx, coded)
 		switch {
 		case again:
-			chain.End(p.ctx, &p.call, entered, coded)
+			chain.End(p.ctx, p.call, entered, coded)
 			return true, nil
 		case recovered:
-			chain.End(p.ctx, &p.call, entered, nil)
+			chain.End(p.ctx, p.call, entered, nil)
 			return false, nil
 		}
 	}
-	chain.End(p.ctx, &p.call, entered, coded)
+	chain.End(p.ctx, p.call, entered, coded)
 	return false, &StepError{Step: step.Step, Err: coded}
 }
 
@@ -98,7 +98,7 @@ func (p *Pipeline) attempt(ctx context.Context) (again bool, err error) {
 // call's own limits, since on_error is not timed and the failure may be that very
 // limit; it ends with the caller's.
 func (p *Pipeline) recover(ctx context.Context, failure *module.Error) (again, recovered bool) {
-	r := p.chain.OnError(module.WithContext(ctx, p.mctx), &p.call, p.entered, failure)
+	r := p.chain.OnError(module.WithContext(ctx, p.mctx), p.call, p.entered, failure)
 	switch {
 	case p.chunks > 0 || p.streamed:
 		// What the reader has got cannot be taken back or begun again.
@@ -142,7 +142,7 @@ func (p *Pipeline) rerun(inputs map[string]any) {
 	p.inputs, p.output = inputs, nil
 	p.mctx, p.token = nil, nil
 	p.aclApproval, p.foreign, p.stop = false, false, false
-	p.chain, p.entered = nil, 0
+	p.chain, p.call, p.entered = nil, nil, 0
 	p.outputs = nil
 }
 

@@ -44,10 +44,10 @@ func (c *clock) begin(now, global time.Time, globalTimeout, budget time.Duration
 	}
 }
 
-// start starts the module's limit and arms one timer for whatever ends first. It
+// start starts the module's limit and sets one alarm for whatever ends first. It
 // returns the context that ends then. Where ctx itself ends no later, nothing is
 // armed: then this is not the call whose time is over, and it gets no grace.
-func (c *clock) start(ctx context.Context, token *cancel.Token, limit time.Duration, extra time.Time) context.Context {
+func (c *clock) start(ctx context.Context, token *cancel.Token, limit time.Duration, extra time.Time, inline bool) context.Context {
 	now := time.Now()
 	c.running, c.began, c.limit = true, now, limit
 	deadline, allowed := c.deadline, c.whole
@@ -65,13 +65,13 @@ func (c *clock) start(ctx context.Context, token *cancel.Token, limit time.Durat
 	if outer, ok := ctx.Deadline(); ok && !deadline.Before(outer) {
 		return ctx
 	}
-	c.alarm = newAlarm(ctx, token, deadline, deadline.Sub(now), allowed)
+	c.alarm = newAlarm(ctx, token, deadline, allowed, inline)
 	return c.alarm
 }
 
 // own reports whether cause is the call's own limit, after which the module gets
 // its grace.
-func (c *clock) own(cause error) bool { return c.alarm != nil && c.alarm.rang(cause) }
+func (c *clock) own(cause error) bool { return c.alarm != nil && c.alarm.expiry.Rang(cause) }
 
 // allowed is the time that a timeout reports.
 func (c *clock) allowed(ctx context.Context, started time.Time) time.Duration {
@@ -87,7 +87,7 @@ func (c *clock) allowed(ctx context.Context, started time.Time) time.Duration {
 // release stops the timer and makes the clock ready for another run.
 func (c *clock) release() {
 	if c.alarm != nil {
-		c.alarm.stop()
+		c.alarm.expiry.Stop()
 	}
 	c.running, c.alarm = false, nil
 }
@@ -117,9 +117,9 @@ func (p *Pipeline) startClock() {
 	}
 	var extra time.Time
 	if p.chain != nil {
-		extra, _ = p.chain.Limit(&p.call)
+		extra, _ = p.chain.Limit(p.call)
 	}
-	p.ctx = p.clock.start(p.ctx, p.token, p.moduleLimit(), extra)
+	p.ctx = p.clock.start(p.ctx, p.token, p.moduleLimit(), extra, p.inline())
 }
 
 // checkLimit refuses a module that declares a negative limit.

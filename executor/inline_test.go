@@ -64,11 +64,13 @@ func TestInlineModules(t *testing.T) {
 	})
 	inBubble("slow", func(t *testing.T) {
 		x, j := build(t, module.WithInline())
-		if out, err, _ := call(t, x, 21); err != nil || out["inline"] != true {
-			t.Errorf("the first call: %v, %v", out, err)
+		for i, ms := range []int{21, 21, 20, 21, 21, 21} { // one in time starts the count again
+			if out, err, _ := call(t, x, ms); err != nil || out["inline"] != true {
+				t.Errorf("call %d: %v, %v", i, out, err)
+			}
 		}
 		if out, err, _ := call(t, x, 21); err != nil || out["inline"] != false {
-			t.Errorf("the second call: %v, %v", out, err)
+			t.Errorf("after three slow calls: %v, %v", out, err)
 		}
 		if _, err, took := call(t, x, 1000); err == nil || took != 150*time.Millisecond {
 			t.Errorf("a deaf call: %v after %v", err, took)
@@ -78,6 +80,17 @@ func TestInlineModules(t *testing.T) {
 		}
 		if err := x.Settle(t.Context()); err != nil {
 			t.Error(err)
+		}
+	})
+	inBubble("far too slow", func(t *testing.T) {
+		x, j := build(t, module.WithInline())
+		_, err, _ := call(t, x, 201)
+		wantCode(t, err, module.CodeModuleTimeout)
+		if out, err, _ := call(t, x, 0); err != nil || out["inline"] != false {
+			t.Errorf("the call after it: %v, %v", out, err)
+		}
+		if n := j.count("module is too slow to run inline and gets a goroutine from now on"); n != 1 {
+			t.Errorf("warned %d times", n)
 		}
 	})
 	for _, tt := range []struct {
@@ -117,5 +130,61 @@ func TestInlinePanic(t *testing.T) {
 	wantCode(t, err, module.CodeModuleExecuteError)
 	if e, _ := reg.Get("m"); e.InFlight() != 0 {
 		t.Errorf("held %d times", e.InFlight())
+	}
+}
+
+// The limit of a module that runs inline needs no timer until the module looks; then
+// it is there on the very moment, however the module looks.
+func TestInlineModulesSeeTheirTime(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		wait func(ctx context.Context)
+	}{
+		{"done", func(ctx context.Context) { <-ctx.Done() }},
+		{"derived", func(ctx context.Context) {
+			ctx, stop := context.WithCancelCause(ctx)
+			defer stop(nil)
+			<-ctx.Done()
+		}},
+		{"poll", func(ctx context.Context) {
+			for ctx.Err() == nil {
+				time.Sleep(700 * time.Microsecond) //archtest:real-time not real: every use is inside a bubble
+			}
+		}},
+		{"token", func(ctx context.Context) {
+			for !module.FromContext(ctx).Token().IsCancelled() {
+				time.Sleep(700 * time.Microsecond) //archtest:real-time not real: every use is inside a bubble
+			}
+		}},
+		{"nested", func(ctx context.Context) {
+			_, _ = module.FromContext(ctx).Executor().Call(ctx, "waits", nil)
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				x, _ := setup{
+					cfg: executor.Config{DefaultTimeout: new(15 * time.Millisecond)},
+					modules: []module.Module{
+						module.New("m", "Wait", func(ctx context.Context, _ struct{}) (napOut, error) {
+							tt.wait(ctx)
+							return napOut{Inline: ctx.Err() != nil && cancel.ReasonOf(context.Cause(ctx)) == cancel.Timeout}, nil
+						}, module.WithInline()),
+						module.New("waits", "Wait", func(ctx context.Context, _ struct{}) (napOut, error) {
+							<-ctx.Done()
+							return napOut{}, context.Cause(ctx)
+						}, module.WithTimeout(time.Hour)),
+					},
+				}.build(t)
+				began := time.Now()
+				_, err := x.Call(t.Context(), "m", nil)
+				wantCode(t, err, module.CodeModuleTimeout)
+				if took := time.Since(began).Truncate(time.Millisecond); took != 15*time.Millisecond {
+					t.Errorf("took %v", took)
+				}
+				if partial, _ := module.AsError(err).Details["partial"].(map[string]any); partial["inline"] != true {
+					t.Errorf("the module saw no timeout: %v", module.AsError(err).Details)
+				}
+			})
+		})
 	}
 }

@@ -44,8 +44,8 @@ type Pipeline struct {
 	approved    string // digest of the inputs that were approved, "" for none
 	runnable    string // digest of those that may run: approved, and what enrichers made of them
 	chain       *middleware.Chain
-	call        middleware.Call
-	entered     int // middlewares entered
+	call        *middleware.Call // nil without middlewares
+	entered     int              // middlewares entered
 
 	sink      func(module.Chunk) error // takes the chunks of a stream; nil for a plain call
 	ahead     int                      // how many chunks the module may be ahead of sink

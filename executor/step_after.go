@@ -19,7 +19,7 @@ func runAfter(_ context.Context, p *Pipeline) (*StepResult, error) {
 	if p.chain.Len() == 0 {
 		return nil, nil
 	}
-	output, err := p.chain.After(p.ctx, &p.call, p.output) //nolint:contextcheck // p.ctx is what the steps made of the caller's context
+	output, err := p.chain.After(p.ctx, p.call, p.output) //nolint:contextcheck // p.ctx is what the steps made of the caller's context
 	if err != nil {
 		p.foreign = true
 		return nil, err

@@ -22,7 +22,7 @@ func runBefore(_ context.Context, p *Pipeline) (*StepResult, error) {
 		p.startClock()
 		return nil, nil
 	}
-	p.call = middleware.Call{ModuleID: p.moduleID, Inputs: p.inputs, Context: p.mctx, Descriptor: p.Descriptor()}
+	p.call = &middleware.Call{ModuleID: p.moduleID, Inputs: p.inputs, Context: p.mctx, Descriptor: p.Descriptor()}
 	if p.trace != nil {
 		p.call.Watch(p.watchHook)
 	}
@@ -32,7 +32,7 @@ func runBefore(_ context.Context, p *Pipeline) (*StepResult, error) {
 		p.call.Guard()
 	}
 	p.startClock()
-	inputs, entered, err := p.chain.Before(p.ctx, &p.call) //nolint:contextcheck // p.ctx is what the steps made of the caller's context
+	inputs, entered, err := p.chain.Before(p.ctx, p.call) //nolint:contextcheck // p.ctx is what the steps made of the caller's context
 	p.entered = entered
 	p.ctx = p.call.Derived(p.ctx)
 	if err != nil {

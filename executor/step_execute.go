@@ -34,7 +34,7 @@ func runExecute(ctx context.Context, p *Pipeline) (*StepResult, error) {
 	}
 	// The last look before the module: whatever ended the call meanwhile keeps it
 	// from being run (core-executor seed, Cancel Token Mid-Pipeline Check).
-	if p.ctx.Err() != nil {
+	if p.over(time.Now()) {
 		return nil, p.ended(p.ctx).NotExecuted() //nolint:contextcheck // the call's end, not the step's, is asked for
 	}
 	if err := p.unapproved(ctx); err != nil {

@@ -46,7 +46,7 @@ func (p *Pipeline) newExecution() *execution {
 // as one does that declares to return by itself.
 func (p *Pipeline) execute() (map[string]any, error) {
 	p.executed = true
-	if p.clock.free && p.clock.alarm == nil || p.entry.Inline() {
+	if p.clock.free && p.clock.alarm == nil || p.inline() {
 		return p.executeInline()
 	}
 	e := p.newExecution()
@@ -73,29 +73,49 @@ func (p *Pipeline) endedWith(output map[string]any, err error) *module.Error {
 	return ended
 }
 
-// inlineTime is how long a module that runs inline may take before it gets a
-// goroutine for its further calls. It is far above what such a module needs, since
-// a busy machine may take the processor away in the middle of one.
-const inlineTime = 20 * time.Millisecond
+// A module that takes longer than inlineTime three times in a row, or longer than
+// inlineMost once, gets a goroutine for its further calls. Both are far above what
+// one needs that may run inline, since a busy machine may take the processor away in
+// the middle of a run.
+const (
+	inlineTime = 20 * time.Millisecond
+	inlineMost = 10 * inlineTime
+)
+
+// inline reports whether the module runs where its caller does.
+func (p *Pipeline) inline() bool { return p.entry != nil && p.entry.Inline() }
 
 // executeInline runs the module in the goroutine of its caller.
 func (p *Pipeline) executeInline() (map[string]any, error) {
 	ref, started := p.ref(), time.Now()
 	output, err := ref.invoke(p.ctx)
-	took := time.Since(started)
-	if took > inlineTime && p.entry.Outgrow() {
+	now := time.Now()
+	took := now.Sub(started)
+	if p.outgrown(took) {
 		p.x.log.LogAttrs(p.ctx, levelWarn, "module is too slow to run inline and gets a goroutine from now on",
 			p.attrs(slog.Float64("duration_ms", float64(took)/float64(time.Millisecond)))...)
 	}
 	switch a := p.clock.alarm; {
-	case p.ctx.Err() == nil:
+	case !p.over(now):
 		return p.accept(output, err)
-	case a != nil && time.Since(a.deadline) > p.set.grace:
+	case a != nil && now.Sub(a.expiry.At()) > p.set.grace:
 		p.x.log.LogAttrs(p.ctx, levelWarn, "late result discarded",
 			p.attrs(slog.Float64("duration_ms", float64(took)/float64(time.Millisecond)))...)
 		return nil, p.ended(p.ctx)
 	}
 	return nil, p.endedWith(output, err)
+}
+
+// outgrown notes how long an inline run took and reports whether it was the last.
+func (p *Pipeline) outgrown(took time.Duration) bool {
+	switch {
+	case took > inlineMost:
+		return p.entry.Strike(3)
+	case took > inlineTime:
+		return p.entry.Strike(1)
+	}
+	p.entry.Prompt()
+	return false
 }
 
 // awaitStopped waits for a module that was told to stop: for the grace period when

@@ -95,7 +95,12 @@ type Call struct {
 
 // InputChanges names the middlewares that replaced the inputs in the latest
 // Before, those that are declared enrichers apart from those that are not.
-func (c *Call) InputChanges() (declared, undeclared []string) { return c.enriched, c.undeclared }
+func (c *Call) InputChanges() (declared, undeclared []string) {
+	if c == nil {
+		return nil, nil
+	}
+	return c.enriched, c.undeclared
+}
 
 // Guard makes Before look at the inputs around every hook, so that InputChanges
 // also names a middleware that changed them in place, which none may do. It is for

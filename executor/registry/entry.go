@@ -31,6 +31,7 @@ type Entry struct {
 	internal bool
 	discreet module.Discreet // the module itself where it is one, else nil
 	inline   atomic.Bool
+	strikes  atomic.Int32
 
 	// refs counts calls that hold the entry; closing takes closed off it, so that
 	// one number says both.
@@ -80,6 +81,19 @@ func (e *Entry) close() {
 // module.Inliner).
 func (e *Entry) Inline() bool { return e.inline.Load() }
 
-// Outgrow takes that back, for a module that took long after all. It reports
-// whether this was the first to notice.
-func (e *Entry) Outgrow() bool { return e.inline.CompareAndSwap(true, false) }
+// Strike counts n against a module that ran inline and took long, of three that it
+// may have between two runs that did not; then it gets a goroutine for good. A busy
+// machine may take the processor away in the middle of a run, but hardly in three
+// one after the other. Strike reports whether this was the last one.
+func (e *Entry) Strike(n int32) bool {
+	return e.strikes.Add(n) >= maxStrikes && e.inline.CompareAndSwap(true, false)
+}
+
+// Prompt forgets the strikes, after a run that did not take long.
+func (e *Entry) Prompt() {
+	if e.strikes.Load() != 0 {
+		e.strikes.Store(0)
+	}
+}
+
+const maxStrikes = 3

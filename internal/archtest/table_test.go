@@ -182,6 +182,8 @@ var testThird = map[string]string{
 	modCmp:   "differences people can read",
 	modRapid: "property tests",
 
+	modJSONSchema: "called directly, it is the yardstick of benchmarks",
+
 	modPorcupine: "histories of concurrent clients",
 }
 
