@@ -27,7 +27,7 @@ func TestExpiry(t *testing.T) {
 			c := tok.Child()
 			go func() {
 				for !c.IsCancelled() {
-					time.Sleep(700 * time.Microsecond)
+					time.Sleep(700 * time.Microsecond) //archtest:real-time not real: every use is inside a bubble
 				}
 				told()
 			}()
@@ -35,7 +35,7 @@ func TestExpiry(t *testing.T) {
 		{"poll", func(tok *cancel.Token, told func()) {
 			go func() {
 				for !tok.IsCancelled() {
-					time.Sleep(700 * time.Microsecond)
+					time.Sleep(700 * time.Microsecond) //archtest:real-time not real: every use is inside a bubble
 				}
 				told()
 			}()
