@@ -16,11 +16,12 @@ type Loop interface {
 	LoopLessons
 }
 
-// LoopQueue shows recommendations.
+// LoopQueue shows recommendations. What a crash left half done is finished by whoever
+// looks at it.
 type LoopQueue interface {
-	// Cases is the queue in its order, and how many entries cannot be read.
-	Cases(ctx context.Context) (cases []*loop.Case, bad int, err error)
-	Case(ctx context.Context, hash string) (*loop.Case, error)
+	// Queue is the queue in its order, and how many entries cannot be read.
+	Queue(ctx context.Context, now time.Time) (cases []*loop.Case, bad int, err error)
+	Settled(ctx context.Context, now time.Time, hash string) (*loop.Case, error)
 	// Cited is the evidence of a recommendation as far as it is still kept.
 	Cited(ctx context.Context, c *loop.Case) ([]*loop.Record, error)
 	// Render is the summary in one line.

@@ -104,7 +104,7 @@ func (g *Gateway) listRecs(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	cases, bad, err := g.loop.Cases(x.r.Context())
+	cases, bad, err := g.loop.Queue(x.r.Context(), time.Now())
 	if err != nil {
 		return err //nolint:wrapcheck // coded
 	}
@@ -194,7 +194,7 @@ func (g *Gateway) showRec(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	c, err := g.loop.Case(x.r.Context(), hash)
+	c, err := g.loop.Settled(x.r.Context(), time.Now(), hash)
 	if err != nil {
 		return err //nolint:wrapcheck // coded
 	}
@@ -224,7 +224,7 @@ func (g *Gateway) recHash(x *exchange) (string, error) {
 	if len(name) < minPrefix || len(name) > hashLength {
 		return "", unknown
 	}
-	cases, _, err := g.loop.Cases(x.r.Context())
+	cases, _, err := g.loop.Queue(x.r.Context(), time.Now())
 	if err != nil {
 		return "", err //nolint:wrapcheck // coded
 	}

@@ -498,15 +498,18 @@ func TestLoopRouterKilledWhileApplying(t *testing.T) {
 		<-done
 		s.startRouter(s.flags...)
 		eventually(t, startLimit, "the module is known again", func() bool { return s.get("/v1/modules/demo.fail").status == http.StatusOK })
+		// Nobody waits: the router that starts, or whoever reads it, finishes what was cut
+		// off.
 		r := s.as(deciderToken, http.MethodGet, "/v1/recommendations/"+hash, "").doc
 		known := strings.Count(s.guidance("demo.fail"), text)
 		switch {
+		case r["intent"] != nil:
+			t.Errorf("it is stuck in %v", r["intent"])
 		case r["state"] == "applied" && known == 1:
-		case r["state"] == "approved" && r["intent"] == nil && known == 0:
+		case r["state"] == "approved" && known == 0:
 			s.must(hash, "apply")
-		case r["state"] == "approved" && r["intent"] == "apply_intent" && known <= 1: // the next pass but some finishes it
 		default:
-			t.Errorf("state %v, intent %v, and the lesson is there %d times", r["state"], r["intent"], known)
+			t.Errorf("state %v, and the lesson is there %d times", r["state"], known)
 		}
 	}
 }

@@ -18,6 +18,8 @@ const (
 	// often it is made.
 	writeTry   = 2 * time.Second
 	writeTries = 4
+	// readTry is how long one attempt of a read waits.
+	readTry = time.Second
 	// writePause is the wait before a look at a subject that another write is under
 	// way to.
 	writePause = 20 * time.Millisecond
@@ -40,9 +42,28 @@ func (s *LoopStore) Get(ctx context.Context, b loop.Bucket, key string) (loop.En
 	return loop.Entry{Key: key, Value: m.data, Rev: m.seq}, nil
 }
 
-// lastOf is last within the time that one request may take.
+// lastOf is last within the time that one request may take. It asks more than once,
+// since a request that meets the end of a connection is lost.
 func (c *conn) lastOf(ctx context.Context, subject string) (*stored, bool, error) {
 	ctx, stop := context.WithTimeoutCause(ctx, loadSilence, errNoAnswer)
+	defer stop()
+	for {
+		m, ok, err := c.lastOnce(ctx, subject)
+		if !errors.Is(err, errReadLate) && !errors.Is(err, nats.ErrNoResponders) {
+			return m, ok, err
+		}
+		select {
+		case <-time.After(writePause):
+		case <-ctx.Done():
+			return nil, false, fmt.Errorf("read %s: %w", subject, context.Cause(ctx))
+		}
+	}
+}
+
+var errReadLate = errors.New("the answer to a read did not come in time")
+
+func (c *conn) lastOnce(ctx context.Context, subject string) (*stored, bool, error) {
+	ctx, stop := context.WithTimeoutCause(ctx, readTry, errReadLate)
 	defer stop()
 	return c.last(ctx, subject)
 }

@@ -64,6 +64,13 @@ type version struct {
 // back rollbacks can reach.
 const maxVersions = 32
 
+// bound drops the oldest versions beyond what is kept.
+func (d *slotDoc) bound() {
+	if over := len(d.Versions) - maxVersions; over > 0 {
+		d.Versions = d.Versions[over:]
+	}
+}
+
 // top is the index of the version that decides, -1 when there is none.
 func (d *slotDoc) top() int {
 	for i := len(d.Versions) - 1; i >= 0; i-- {
@@ -253,25 +260,29 @@ func (k *Knowledge) do(ctx context.Context, o Op, hash, rec string, atMS int64) 
 			doc.Versions, v.Hides = nil, true
 		}
 		doc.Versions = append(doc.Versions, v)
-		if over := len(doc.Versions) - maxVersions; over > 0 {
-			doc.Versions = doc.Versions[over:]
-		}
+		doc.bound()
 		return doc, nil
 	})
 }
 
-// retract takes back the version that an operation made; taking it back again, or
-// before it was made, changes nothing.
-func (k *Knowledge) retract(ctx context.Context, o Op, hash string) error {
+// retract takes back the version that an operation made; taking it back again changes
+// nothing. Taken back before it was made it leaves a mark, so that a process that is
+// late cannot make it any more.
+func (k *Knowledge) retract(ctx context.Context, o Op, hash, rec string, atMS int64) error {
 	return k.change(ctx, o.slot(), func(doc *slotDoc) (*slotDoc, error) {
 		if doc == nil {
-			return nil, nil
+			doc = &slotDoc{V: 1, Type: o.Type, Namespace: o.Namespace, Name: o.Name}
 		}
 		i := doc.find(hash)
-		if i < 0 || doc.Versions[i].Retracted {
+		switch {
+		case i < 0:
+			doc.Versions = append(doc.Versions, version{Hash: hash, Rec: rec, AtMS: atMS, Hides: true, Retracted: true})
+			doc.bound()
+		case doc.Versions[i].Retracted:
 			return nil, nil
+		default:
+			doc.Versions[i].Retracted = true
 		}
-		doc.Versions[i].Retracted = true
 		return doc, nil
 	})
 }

@@ -2,7 +2,6 @@ package loop
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/apbus/apbus/module"
@@ -29,7 +28,7 @@ func (e *Engine) decide(ctx context.Context, now time.Time, who Actor, hash, rea
 	if err != nil {
 		return nil, err
 	}
-	c, err := e.Case(ctx, hash)
+	c, err := e.ended(ctx, now, hash)
 	if err != nil {
 		return nil, err
 	}
@@ -51,15 +50,16 @@ type ApplyOptions struct {
 // Apply applies an approved recommendation. The actor needs the scope apply and a
 // reason. What it would change must still be as it was (LOOP_STALE), a code
 // revision needs a passed run of its evalset (LOOP_GATED). When the store fails on
-// the way, LOOP_STORE, the apply is finished by [Engine.Recover].
+// the way, LOOP_STORE, whoever meets the recommendation next finishes the apply
+// ([Engine.Recover]); to apply it again is one way to do so.
 func (e *Engine) Apply(ctx context.Context, now time.Time, who Actor, hash, reason string, o ApplyOptions) (*Case, error) {
 	reason, err := e.mayApply(who, reason)
 	if err != nil {
 		return nil, err
 	}
-	c, err := e.Case(ctx, hash)
-	if err != nil {
-		return nil, err
+	c, finished, err := e.meet(ctx, now, hash)
+	if err != nil || finished == EventApplyIntent && c.Status.State == StateApplied {
+		return c, err
 	}
 	gating, err := e.preflight(ctx, c, who, o)
 	if err != nil {
@@ -114,8 +114,7 @@ func (e *Engine) preflight(ctx context.Context, c *Case, who Actor, o ApplyOptio
 		}
 	}
 	if c.Rec.Proposal.Kind == ChangeRevert {
-		_, err := e.reverted(ctx, c.Rec.Proposal.RevertOf)
-		return nil, err
+		return nil, e.revertible(ctx, c.Rec.Proposal.RevertOf)
 	}
 	for _, op := range c.Rec.Proposal.Ops {
 		if err := e.knowledge.premise(ctx, op); err != nil {
@@ -134,71 +133,6 @@ func (e *Engine) creates(c *Case, attempt int) []string {
 	return hashes
 }
 
-// finishApply does what the intent of c announced, as often as it is called. When
-// an operation cannot be done any more, what was done is taken back and the
-// recommendation is approved again.
-func (e *Engine) finishApply(ctx context.Context, now time.Time, who Actor, c *Case, reason string) error {
-	err := e.perform(ctx, now, who, c, reason)
-	if code := module.CodeOf(err); err != nil && (code == module.CodeLoopStale || code == module.CodeLoopIllegal || errors.Is(err, errGone)) {
-		if undo := e.takeBack(ctx, c); undo != nil {
-			return undo
-		}
-		failed := AuditEntry{Event: EventApplyFailed, Because: "what it would change has changed since", AtMS: now.UnixMilli(), Attempt: c.Status.Attempt}
-		if recErr := e.record(ctx, c, engineActor("apply"), failed); recErr != nil {
-			return e.settle(ctx, c, recErr)
-		}
-		return err
-	}
-	if err != nil {
-		return err
-	}
-	applied := AuditEntry{Event: EventApplied, Because: reason, AtMS: now.UnixMilli(), Attempt: c.Status.Attempt, Created: c.Status.Created}
-	if err := e.record(ctx, c, who, applied); err != nil {
-		return e.settle(ctx, c, err)
-	}
-	return nil
-}
-
-// settle looks, after a lost race to end an intent, at how it ended: the work is
-// done when whoever was faster did the same.
-func (e *Engine) settle(ctx context.Context, c *Case, err error) error {
-	if module.CodeOf(err) != module.CodeLoopConflict {
-		return err
-	}
-	fresh, readErr := e.Case(ctx, c.Hash)
-	if readErr != nil {
-		return readErr
-	}
-	intent := c.Status.Intent
-	c.Status = fresh.Status
-	if intent == EventApplyIntent && fresh.Status.State == StateApplied || intent == EventRollbackIntent && fresh.Status.State == StateRolledBack {
-		return nil
-	}
-	return err
-}
-
-func (e *Engine) perform(ctx context.Context, now time.Time, who Actor, c *Case, reason string) error {
-	if c.Rec.Proposal.Kind == ChangeRevert {
-		return e.performRevert(ctx, now, who, c, reason)
-	}
-	for i, op := range c.Rec.Proposal.Ops {
-		if err := e.knowledge.do(ctx, op, c.Status.Created[i], c.Hash, c.Status.IntentAtMS); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// takeBack undoes what an attempt did, last first.
-func (e *Engine) takeBack(ctx context.Context, c *Case) error {
-	for i := len(c.Status.Created) - 1; i >= 0; i-- {
-		if err := e.knowledge.retract(ctx, c.Rec.Proposal.Ops[i], c.Status.Created[i]); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // Rollback takes an applied recommendation back: what it made is retracted and what
 // it replaced is live again. The actor needs the scope apply and a reason.
 func (e *Engine) Rollback(ctx context.Context, now time.Time, who Actor, hash, reason string) (*Case, error) {
@@ -206,9 +140,9 @@ func (e *Engine) Rollback(ctx context.Context, now time.Time, who Actor, hash, r
 	if err != nil {
 		return nil, err
 	}
-	c, err := e.Case(ctx, hash)
-	if err != nil {
-		return nil, err
+	c, finished, err := e.meet(ctx, now, hash)
+	if err != nil || finished == EventRollbackIntent && c.Status.State == StateRolledBack {
+		return c, err
 	}
 	return c, e.rollback(ctx, now, who, c, reason)
 }
@@ -223,102 +157,29 @@ func (e *Engine) rollback(ctx context.Context, now time.Time, who Actor, c *Case
 	return e.finishRollback(ctx, now, who, c, reason)
 }
 
-func (e *Engine) finishRollback(ctx context.Context, now time.Time, who Actor, c *Case, reason string) error {
-	if err := e.takeBack(ctx, c); err != nil {
+// revertible checks what a revert is about: it must be applied, or about to be, and
+// be one that can be rolled back.
+func (e *Engine) revertible(ctx context.Context, hash string) error {
+	c, err := e.Case(ctx, hash)
+	if err != nil {
 		return err
 	}
-	if err := e.record(ctx, c, who, AuditEntry{Event: EventRolledBack, Because: reason, AtMS: now.UnixMilli()}); err != nil {
-		return e.settle(ctx, c, err)
+	if c.Status.State != StateApplied && c.Status.Intent != EventApplyIntent || !c.Rec.Rollbackable {
+		return module.Errorf(module.CodeLoopStale, "what it would revert is %s", c.Status.State)
 	}
 	return nil
 }
 
-// reverted is the recommendation that a revert is about, which must be applied and
-// be one that can be rolled back.
-func (e *Engine) reverted(ctx context.Context, hash string) (*Case, error) {
-	c, err := e.Case(ctx, hash)
-	if err != nil {
-		return nil, err
-	}
-	if c.Status.State != StateApplied || !c.Rec.Rollbackable {
-		return nil, module.Errorf(module.CodeLoopStale, "what it would revert is %s", c.Status.State)
-	}
-	return c, nil
-}
-
 func (e *Engine) performRevert(ctx context.Context, now time.Time, who Actor, c *Case, reason string) error {
-	target, err := e.Case(ctx, c.Rec.Proposal.RevertOf)
+	target, _, err := e.meet(ctx, now, c.Rec.Proposal.RevertOf)
 	if err != nil {
 		return err
 	}
 	switch {
 	case target.Status.State == StateRolledBack && target.Status.ChangedAtMS >= c.Status.IntentAtMS:
 		return nil // done before a crash
-	case target.Status.Intent == EventRollbackIntent:
-		return e.finishRollback(ctx, now, who, target, reason)
 	case target.Status.State != StateApplied:
 		return module.Errorf(module.CodeLoopStale, "what it would revert is %s", target.Status.State)
 	}
 	return e.rollback(ctx, now, who, target, reason)
-}
-
-// recoverAfter is how old an intent must be before another process takes it up.
-const recoverAfter = 5 * time.Minute
-
-// Recover ends what a crash left half done: intents older than five minutes are
-// finished, or taken back when that is no longer possible, and recommendations
-// without a first entry get it. It is safe at any time, from several processes
-// too. A pass begins with it.
-func (e *Engine) Recover(ctx context.Context, now time.Time) (recovered int, err error) {
-	cases, _, err := e.Cases(ctx)
-	if err != nil {
-		return 0, err
-	}
-	return e.recoverCases(ctx, now, cases)
-}
-
-func (e *Engine) recoverCases(ctx context.Context, now time.Time, cases []*Case) (recovered int, err error) {
-	for _, c := range cases {
-		done, err := e.recoverCase(ctx, now, c)
-		if err != nil {
-			return recovered, err
-		}
-		if done {
-			recovered++
-		}
-	}
-	return recovered, nil
-}
-
-func (e *Engine) recoverCase(ctx context.Context, now time.Time, c *Case) (bool, error) {
-	if c.Status.Last == 0 {
-		err := e.record(ctx, c, Actor{ID: c.Rec.Creator, Observer: ObserverSystem}, pendingEntry(c.Rec))
-		if module.CodeOf(err) == module.CodeLoopConflict {
-			return false, nil // somebody else did it
-		}
-		return err == nil, err
-	}
-	if c.Status.Intent == "" || now.UnixMilli()-c.Status.IntentAtMS < recoverAfter.Milliseconds() {
-		return false, nil
-	}
-	last := c.Status.History[len(c.Status.History)-1]
-	for i := len(c.Status.History) - 1; i >= 0 && last.Event != c.Status.Intent; i-- {
-		last = c.Status.History[i]
-	}
-	who := Actor{ID: last.Actor, Observer: last.Observer}
-	var err error
-	if c.Status.Intent == EventApplyIntent {
-		err = e.finishApply(ctx, now, who, c, last.Because)
-	} else {
-		err = e.finishRollback(ctx, now, who, c, last.Because)
-	}
-	switch module.CodeOf(err) {
-	case module.CodeLoopStale, module.CodeLoopIllegal, module.CodeLoopConflict:
-		return true, nil // taken back, or somebody else ended it
-	}
-	return err == nil, err
-}
-
-func pendingEntry(r *Recommendation) AuditEntry {
-	return AuditEntry{Event: EventPending, Because: "proposed by " + r.Analyzer, AtMS: r.CreatedAtMS}
 }

@@ -46,8 +46,11 @@ const (
 	EventApplied    AuditEvent = "applied"
 	EventRolledBack AuditEvent = "rolled_back"
 	// An intent is written before the first operation, so that what a crash leaves
-	// half done is known. applied, apply_failed and rolled_back end it.
+	// half done is known. applied and rolled_back end it. An apply that cannot be done
+	// any more is first given up, from when on nobody can end it as applied, then taken
+	// back, which apply_failed ends.
 	EventApplyIntent    AuditEvent = "apply_intent"
+	EventApplyAbort     AuditEvent = "apply_abort"
 	EventApplyFailed    AuditEvent = "apply_failed"
 	EventRollbackIntent AuditEvent = "rollback_intent"
 	// measured and drifted are observations of an applied recommendation.
@@ -94,7 +97,7 @@ type Measured struct {
 // Status is what the log of a recommendation adds up to.
 type Status struct {
 	State State
-	// Intent is apply_intent or rollback_intent while one is under way.
+	// Intent is apply_intent, apply_abort or rollback_intent while one is under way.
 	Intent     AuditEvent
 	IntentAtMS int64
 	// Attempt counts apply intents. Created are the items of the attempt that was
@@ -138,8 +141,10 @@ func (s *Status) may(e AuditEvent) bool {
 		return idle && (s.State == StatePending || s.State == StateApproved)
 	case EventApplyIntent:
 		return idle && s.State == StateApproved
-	case EventApplied, EventApplyFailed:
+	case EventApplied, EventApplyAbort:
 		return s.Intent == EventApplyIntent
+	case EventApplyFailed:
+		return s.Intent == EventApplyAbort
 	case EventRollbackIntent:
 		return idle && s.State == StateApplied
 	case EventRolledBack:
@@ -180,6 +185,8 @@ func (s *Status) take(e AuditEntry, seq uint64, hash string) error {
 		s.Intent, s.IntentAtMS, s.Attempt, s.Created = e.Event, e.AtMS, s.Attempt+1, e.Created
 	case EventRollbackIntent:
 		s.Intent, s.IntentAtMS = e.Event, e.AtMS
+	case EventApplyAbort:
+		s.Intent = e.Event
 	case EventApplied:
 		s.AppliedAtMS, s.Intent = s.IntentAtMS, ""
 	case EventApplyFailed:

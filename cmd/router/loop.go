@@ -192,6 +192,60 @@ func (l *learning) known(ctx context.Context) ([]*loop.Item, error) {
 	return items, nil
 }
 
+const (
+	// mendAfter is how long after news of a decision this router looks whether whoever
+	// took it came to an end with it. To look earlier would do no harm, but work twice.
+	mendAfter = 3 * time.Second
+	// mendPoll is how often it looks when no news arrive, which may be missed while the
+	// server is away.
+	mendPoll = time.Minute
+)
+
+// mend finishes what routers that died left half done, at once and whenever a decision
+// was taken, until ctx is done. Of several routers all do so; it does no harm.
+func (l *learning) mend(ctx context.Context) {
+	news, end, err := l.store.Changes()
+	if err != nil {
+		l.log.Warn("news of decisions arrive late", "cause", err)
+	} else {
+		defer end()
+	}
+	for {
+		switch n, err := l.Recover(ctx, time.Now()); {
+		case ctx.Err() != nil:
+			return
+		case err != nil:
+			l.log.Warn("what was cut off cannot be finished now", "cause", err)
+		case n > 0:
+			l.log.Info("what was cut off is finished", "count", n)
+		}
+		if !l.waitForNews(ctx, news) {
+			return
+		}
+	}
+}
+
+// waitForNews is false when ctx is done.
+func (l *learning) waitForNews(ctx context.Context, news <-chan struct{}) bool {
+	poll := time.NewTimer(mendPoll)
+	defer poll.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-poll.C:
+		return true
+	case <-news:
+	}
+	after := time.NewTimer(mendAfter)
+	defer after.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-after.C:
+		return true
+	}
+}
+
 // follow makes a pass whenever the last one of any router is as long ago as every,
 // until ctx is done. Routers take turns by the lock of the loop and by when the last
 // pass was, so that their number makes no difference.

@@ -124,6 +124,9 @@ func serve(ctx context.Context, spec settings.Spec) error {
 		return err
 	}
 	wg.Go(func() { warnUnprotected(life, governance, log) })
+	if learned != nil {
+		wg.Go(func() { learned.mend(life) })
+	}
 	if learned != nil && cfg.LoopEvery > 0 {
 		wg.Go(func() { learned.follow(life, cfg.LoopEvery) })
 	}
