@@ -86,7 +86,7 @@ var mutations = [...]mutation{
 	},
 	{
 		"takeover wait: running tasks are handed out at once",
-		[]edit{{"task/writer_load.go", "it.until, it.heard = now.Add(w.opts.Lease), true", "it.until, it.heard = now, true"}},
+		[]edit{{"task/writer_load.go", "b.until, b.heard = now.Add(w.opts.Lease), true", "b.until, b.heard = now, true"}},
 		"./task", "TestRule07",
 	},
 	{

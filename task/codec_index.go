@@ -5,51 +5,62 @@ import (
 	"strconv"
 )
 
-// decodeIndex reads from a record only what the index needs: the members that
-// encodeRecord writes before the context. ok is false when the record is not what
-// encodeRecord would write in an ordinary case, so that it has to be read as a whole;
-// so are records with a lease, which memory keeps.
-func decodeIndex(b []byte) (r *Record, ok bool) {
-	r = new(Record)
-	p := indexReader{b}
+// decodeIndex reads from a record into r, which is empty, only what the index needs:
+// the members that encodeRecord writes before the context. It returns false when the
+// record is not what encodeRecord would write in an ordinary case, so that it has to be
+// read as a whole; so are records with a lease, which memory keeps. name is what the
+// task ID should be, texts holds text that many records have in common.
+func decodeIndex(b []byte, r *Record, name string, texts map[string]string) bool {
+	p := recordReader{indexReader{b}, name, texts}
 	if !p.byte('{') {
-		return nil, false
+		return false
 	}
 	for first := true; ; first = false {
 		if !first && !p.byte(',') {
-			return nil, false
+			return false
 		}
 		key, ok := p.string()
 		if !ok || !p.byte(':') {
-			return nil, false
+			return false
 		}
 		if string(key) == "context" {
-			return r, r.whole() == nil
+			return r.whole() == nil
 		}
 		if !p.member(r, key) {
-			return nil, false
+			return false
 		}
 	}
 }
 
+// recordReader reads records.
+type recordReader struct {
+	indexReader
+	name  string
+	texts map[string]string
+}
+
 type indexReader struct{ b []byte }
 
-func (p *indexReader) member(r *Record, key []byte) bool {
+func (p *recordReader) member(r *Record, key []byte) bool {
 	switch string(key) {
 	case "v":
-		return number64(p, &r.V)
+		return number64(&p.indexReader, &r.V)
 	case "task_id":
-		return p.text(&r.TaskID)
+		s, ok := p.string()
+		if r.TaskID = p.name; string(s) != p.name {
+			r.TaskID = string(s)
+		}
+		return ok
 	case "module_id":
-		return p.text(&r.ModuleID)
+		return p.common(&r.ModuleID)
 	case "status":
-		return p.text((*string)(&r.Status))
+		return p.common((*string)(&r.Status))
 	case "detail":
-		return p.text((*string)(&r.Detail))
+		return p.common((*string)(&r.Detail))
 	case "order":
-		return number64(p, &r.Order)
+		return number64(&p.indexReader, &r.Order)
 	case "number":
-		return number64(p, &r.Number)
+		return number64(&p.indexReader, &r.Number)
 	case "submitted_at":
 		return p.stamp(&r.SubmittedAt)
 	case "restarted_at":
@@ -63,9 +74,9 @@ func (p *indexReader) member(r *Record, key []byte) bool {
 	case "expires_at":
 		return p.stamp(&r.ExpiresAt)
 	case "priority":
-		return number64(p, &r.Priority)
+		return number64(&p.indexReader, &r.Priority)
 	case "attempt":
-		return number64(p, &r.Attempt)
+		return number64(&p.indexReader, &r.Attempt)
 	case "timeouts":
 		return p.timeouts(&r.Timeouts)
 	case "idempotency_key":
@@ -73,7 +84,7 @@ func (p *indexReader) member(r *Record, key []byte) bool {
 	case "input_digest":
 		return p.text(&r.InputDigest)
 	case "concurrency_key":
-		return p.text(&r.ConcurrencyKey)
+		return p.common(&r.ConcurrencyKey)
 	case "parent_task_id":
 		return p.text(&r.Parent)
 	case "detached":
@@ -129,6 +140,23 @@ func (p *indexReader) string() ([]byte, bool) {
 func (p *indexReader) text(to *string) bool {
 	s, ok := p.string()
 	*to = string(s)
+	return ok
+}
+
+// maxTexts is how many texts are remembered.
+const maxTexts = 4096
+
+// common is text for what many records have in common.
+func (p *recordReader) common(to *string) bool {
+	b, ok := p.string()
+	s, known := p.texts[string(b)]
+	if !known {
+		s = string(b)
+		if len(p.texts) < maxTexts && p.texts != nil {
+			p.texts[s] = s
+		}
+	}
+	*to = s
 	return ok
 }
 

@@ -63,7 +63,8 @@ func (p place) status() Status {
 	return Pending
 }
 
-// item is what the index knows of every task, small because there may be a million.
+// item is what the index knows of every task, small because there may be a million: a
+// test pins its size.
 type item struct {
 	id     taskID
 	order  int64
@@ -73,38 +74,43 @@ type item struct {
 	// rec is the record while it is kept in memory: always while it is owned, shown
 	// to a commit or set aside.
 	rec   *Record
-	until Stamp // end of the lease, which renewals move without touching the record
-	wake  Stamp // when the timers look at it, 0 for never
-	timer int32 // place in the heap plus one, 0 for none
-
-	place    place
-	priority uint8
-	gone     bool
-	heard    bool // its node has spoken since the grant
-	keyed    bool // holds or waits for a share of its concurrency key
-	ticket   uint32
+	extra *itemExtra
 
 	// dirty is the last batch that has it, and where.
 	dirty   uint64
 	dirtyAt int32
-	extra   *itemExtra
+	timer   int32 // place in the heap plus one, 0 for none
+	ticket  uint32
+
+	place    place
+	priority uint8
+	gone     bool
+	keyed    bool // holds or waits for a share of its concurrency key
 }
 
 // itemExtra is what few items have.
 type itemExtra struct {
-	idem     idemKey
-	digest   [32]byte
-	hasIdem  bool
-	keyName  string    // concurrency key
-	key      *keyState // while it holds or waits for a share
-	child    bool      // to be cancelled with the task that submitted it
-	approval string
-	watchers []chan struct{}
+	idem    idemKey
+	digest  inputDigest
+	hasIdem bool
+	child   bool      // to be cancelled with the task that submitted it
+	keyName string    // concurrency key
+	key     *keyState // while it holds or waits for a share
+	busy    *itemBusy
+}
+
+// itemBusy is what an item has while a node owns it, it waits for an approval or
+// somebody waits for news of it.
+type itemBusy struct {
+	until    Stamp // end of the lease, which renewals move without touching the record
+	heard    bool  // its node has spoken since the grant
+	unborn   bool  // owned, and the log does not know
 	progress *Progress
 	saved    Stamp // when progress was last given to the log
-	unborn   bool  // owned, and the log does not know
 	// cancelIn is the batch that makes the request to cancel durable, 0 once loaded.
 	cancelIn uint64
+	approval string
+	watchers []chan struct{}
 }
 
 func (it *item) more() *itemExtra {
@@ -114,18 +120,58 @@ func (it *item) more() *itemExtra {
 	return it.extra
 }
 
+// busy returns what it has while something is going on, to be changed.
+func (it *item) busy() *itemBusy {
+	x := it.more()
+	if x.busy == nil {
+		x.busy = &itemBusy{}
+	}
+	return x.busy
+}
+
+// doing is busy to be read.
+func (it *item) doing() itemBusy {
+	if it.extra == nil || it.extra.busy == nil {
+		return itemBusy{}
+	}
+	return *it.extra.busy
+}
+
+// rest lets go of what nobody needs once nothing is going on.
+func (it *item) rest() {
+	x := it.extra
+	if x == nil || it.place.owned() {
+		return
+	}
+	if b := x.busy; b != nil {
+		if *b = (itemBusy{approval: b.approval, watchers: b.watchers}); b.approval == "" && len(b.watchers) == 0 {
+			x.busy = nil
+		}
+	}
+	if *x == (itemExtra{}) {
+		it.extra = nil
+	}
+}
+
+// written says that the log is given what is known of it.
+func (it *item) written() {
+	if it.extra != nil && it.extra.busy != nil {
+		it.extra.busy.unborn = false
+	}
+}
+
 // unwritten reports whether memory knows more than the log was given.
-func (it *item) unwritten() bool { return it.extra != nil && it.extra.unborn }
+func (it *item) unwritten() bool { return it.doing().unborn }
 
 // notify wakes everybody who waits for news of it.
 func (it *item) notify() {
-	if it.extra == nil {
+	if it.extra == nil || it.extra.busy == nil {
 		return
 	}
-	for _, ch := range it.extra.watchers {
+	for _, ch := range it.extra.busy.watchers {
 		close(ch)
 	}
-	it.extra.watchers = nil
+	it.extra.busy.watchers = nil
 }
 
 // ordered is a list of items in the order of submission. Items that are gone are

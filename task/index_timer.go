@@ -1,8 +1,8 @@
 package task
 
-// timers is a heap of items by the time at which somebody has to look at them.
-// Deadlines that move away, as those of leases do all the time, are not moved in
-// the heap: an item that comes up early is put back.
+// timers is a heap of items by the time at which somebody has to look at them. A
+// renewal moves the end of a lease and not the item in the heap, which comes up early
+// then and is put back.
 type timers struct {
 	heap []timerEntry
 }
@@ -12,7 +12,7 @@ type timerEntry struct {
 	it *item
 }
 
-// set makes sure that it comes up at the latest at the given time; 0 takes it out.
+// set makes it come up at the given time; 0 takes it out.
 func (t *timers) set(it *item, at Stamp) {
 	switch {
 	case at == 0:
@@ -23,9 +23,12 @@ func (t *timers) set(it *item, at Stamp) {
 		t.up(len(t.heap) - 1)
 	default:
 		i := int(it.timer) - 1
-		if at < t.heap[i].at {
-			t.heap[i].at = at
+		was := t.heap[i].at
+		t.heap[i].at = at
+		if at < was {
 			t.up(i)
+		} else if at > was {
+			t.down(i)
 		}
 	}
 }
@@ -56,14 +59,14 @@ func (t *timers) first() Stamp {
 	return t.heap[0].at
 }
 
-// pop takes out the earliest item when it is due.
-func (t *timers) pop(now Stamp) *item {
+// pop takes out the earliest item when it is due, and returns since when.
+func (t *timers) pop(now Stamp) (*item, Stamp) {
 	if len(t.heap) == 0 || t.heap[0].at > now {
-		return nil
+		return nil, 0
 	}
-	it := t.heap[0].it
-	t.remove(it)
-	return it
+	e := t.heap[0]
+	t.remove(e.it)
+	return e.it, e.at
 }
 
 // The heap is four-ary: half as deep, and children lie side by side.

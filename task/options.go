@@ -42,7 +42,8 @@ type WriterOptions struct {
 	// larger one has an entry of its own.
 	InlineResult int
 	// HeldBytes bounds, roughly, the records kept in memory besides those that are
-	// owned; default 256 MiB. Others are read from the log when they are needed.
+	// owned; default 64 MiB, a quarter of it for what changed or was asked for last.
+	// Others are read from the log when they are needed.
 	HeldBytes int64
 	// MaxBatch is how many entries one commit may have; default 1,000, at least 2. A
 	// submission of more tasks than this with All set is refused.
@@ -96,8 +97,6 @@ const (
 	maxWait = 10 * time.Minute
 	// maxBatchBytes is when a batch is full, roughly.
 	maxBatchBytes = 4 << 20
-	// recentBytes bounds, roughly, the records kept of what ended last.
-	recentBytes = 16 << 20
 	// scanChunk is how many items are looked at under one lock.
 	scanChunk = 2048
 )
@@ -114,7 +113,7 @@ func (o WriterOptions) withDefaults() (WriterOptions, error) {
 	number(&o.MaxResult, 512<<10)
 	number(&o.MaxCheckpoint, 64<<10)
 	number(&o.InlineResult, 32<<10)
-	number(&o.HeldBytes, 256<<20)
+	number(&o.HeldBytes, 64<<20)
 	number(&o.MaxBatch, 1000)
 	if o.WriteBehind == 0 {
 		o.WriteBehind = 100 * time.Millisecond

@@ -47,9 +47,9 @@ type Writer struct {
 	active    int
 	aside     int
 	held      int64
-	// What ended last, oldest first.
+	// What changed or was asked for last, oldest first.
 	recent      []recentEntry
-	recentBytes int
+	recentBytes int64
 
 	batches   []*batch // not committed yet, the last one still open
 	lastBatch uint64

@@ -3,16 +3,33 @@ package task
 // apply puts a changed record in the place of the present one and moves everything
 // that depends on it. The record is not written. w is locked.
 func (w *Writer) apply(it *item, next *Record) {
-	was := it.place
-	now := placeOf(next)
-	q := it.q
 	w.swap(it, next)
 	it.number = next.Number
+	if next.Lease == nil {
+		it.written()
+	}
+	if it.place == inAwaiting {
+		w.unwait(it)
+	}
+	was, now := it.place, placeOf(next)
+	w.settle(it, now)
+	if now == inAwaiting {
+		w.await(it, next.ApprovalID)
+	}
+	if was.owned() && !now.owned() && it.q.settings.Concurrency > 0 {
+		w.offer(it.q)
+	}
+	w.arm(it, next.wakeAt(it.doing().until))
+	it.notify()
+	it.rest()
+}
+
+// settle moves it to another place and everything that is counted or waits there. w
+// is locked.
+func (w *Writer) settle(it *item, now place) {
+	was, q := it.place, it.q
 	if was == inQueued {
 		q.dequeue(it)
-	}
-	if was == inAwaiting {
-		w.unwait(it)
 	}
 	it.place = now
 	q.count[was]--
@@ -24,17 +41,11 @@ func (w *Writer) apply(it *item, next *Record) {
 			w.active--
 		}
 	}
-	if next.Lease == nil && it.extra != nil {
-		it.extra.unborn = false
-	}
 	switch now {
 	case inQueued:
 		q.enqueue(it, w.turn)
 		w.offer(q)
 	case inClaimed, inRunning: // keep the share of the key
-	case inAwaiting:
-		w.await(it, next.ApprovalID)
-		fallthrough
 	default:
 		if it.keyed {
 			q.leave(it, w.turn)
@@ -44,15 +55,6 @@ func (w *Writer) apply(it *item, next *Record) {
 	if now.terminal() {
 		w.count(now)
 	}
-	if !now.owned() && it.extra != nil {
-		it.extra.progress = nil
-	}
-	if was.owned() && !now.owned() && q.settings.Concurrency > 0 {
-		w.offer(q)
-	}
-	it.wake = next.wakeAt(it.until)
-	w.arm(it)
-	it.notify()
 }
 
 // swap replaces the record that is held. w is locked.
@@ -66,10 +68,10 @@ func (w *Writer) swap(it *item, next *Record) {
 	it.rec = next
 }
 
-// arm makes the timers look at it in time. w is locked.
-func (w *Writer) arm(it *item) {
+// arm makes the timers look at it at a time, 0 for never. w is locked.
+func (w *Writer) arm(it *item, at Stamp) {
 	first := w.timers.first()
-	w.timers.set(it, it.wake)
+	w.timers.set(it, at)
 	if f := w.timers.first(); f != 0 && (first == 0 || f < first) {
 		poke(w.rearm)
 	}
@@ -88,8 +90,8 @@ func (w *Writer) count(p place) {
 
 // change applies next and writes it into b. w is locked.
 func (w *Writer) change(b *batch, it *item, next *Record) {
-	if it.extra != nil && it.extra.progress != nil && it.place == inRunning && (next.Progress == nil || next.Progress.Number < it.extra.progress.Number) {
-		next.Progress = it.extra.progress // the last word stays with the record
+	if p := it.doing().progress; p != nil && it.place == inRunning && (next.Progress == nil || next.Progress.Number < p.Number) {
+		next.Progress = p // the last word stays with the record
 	}
 	if w.opts.Evidence != nil {
 		if e := evidenceOf(it.rec, next); e != nil {
@@ -97,15 +99,13 @@ func (w *Writer) change(b *batch, it *item, next *Record) {
 		}
 	}
 	w.apply(it, next)
-	if it.extra != nil {
-		it.extra.unborn = false
-	}
+	it.written()
 	w.write(b, it)
 }
 
 // await notes that it waits for an approval. w is locked.
 func (w *Writer) await(it *item, approval string) {
-	it.more().approval = approval
+	it.busy().approval = approval
 	set := w.approvals[approval]
 	if set == nil {
 		set = make(map[*item]struct{})
@@ -119,12 +119,13 @@ func (w *Writer) await(it *item, approval string) {
 }
 
 func (w *Writer) unwait(it *item) {
-	set := w.approvals[it.extra.approval]
+	b := it.busy()
+	set := w.approvals[b.approval]
 	delete(set, it)
 	if len(set) == 0 {
-		delete(w.approvals, it.extra.approval)
+		delete(w.approvals, b.approval)
 	}
-	it.extra.approval = ""
+	b.approval = ""
 }
 
 // queueOf returns the queue of a module, made when it is new. w is locked.
@@ -137,30 +138,42 @@ func (w *Writer) queueOf(moduleID string) *queue {
 	return q
 }
 
-// insert adds a record that is younger than all others to the index. w is locked.
-func (w *Writer) insert(id taskID, r *Record) *item {
+// itemOf makes the item of a record, which is not in the index yet. w is locked.
+func (w *Writer) itemOf(id taskID, r *Record) *item {
 	it := &item{id: id, order: r.Order, number: r.Number, q: w.queueOf(r.ModuleID), priority: uint8(r.Priority)}
-	w.items[id] = it
-	w.all.add(it)
-	it.q.all.add(it)
 	if r.IdempotencyKey != "" {
 		x := it.more()
 		x.idem, x.hasIdem = idemOf(r.ModuleID, r.IdempotencyKey), true
 		x.digest = digestOf(r.InputDigest)
-		w.idem[x.idem] = it
 	}
 	if r.ConcurrencyKey != "" {
 		it.more().keyName = r.ConcurrencyKey
 	}
+	return it
+}
+
+// enlist adds an item that is younger than all others to the index, in a place that
+// counts for nothing. w is locked.
+func (w *Writer) enlist(it *item) {
+	w.items[it.id] = it
+	w.all.add(it)
+	it.q.all.add(it)
+	if x := it.extra; x != nil && x.hasIdem {
+		w.idem[x.idem] = it
+	}
+	it.place = inAside
+	it.q.count[inAside]++
+}
+
+// insert adds an item that is younger than all others to the index, with its record.
+// w is locked.
+func (w *Writer) insert(it *item, r *Record) {
+	w.enlist(it)
 	if parent, ok := parseTaskID(r.Parent); ok && w.items[parent] != nil {
 		it.more().child = !r.Detached
 		w.children[parent] = append(w.children[parent], it) // until the parent goes
 	}
-	// As if it came from a place that counts for nothing.
-	it.place = inAside
-	it.q.count[inAside]++
 	w.apply(it, r)
-	return it
 }
 
 // drop takes it out of the index for good. w is locked.

@@ -61,7 +61,9 @@ func (w *Writer) cancelOne(ctx context.Context, it *item, req CancelRequest) (*b
 	w.rules.cancel(next, w.moment(), req)
 	b := w.room(1)
 	w.change(b, it, next)
-	it.more().cancelIn = b.n
+	if it.place.owned() {
+		it.busy().cancelIn = b.n
+	}
 	if before.Lease != nil {
 		s := signalOf(it, before, next.Status.Terminal())
 		s.Cancel = next.CancelRequested
@@ -80,7 +82,7 @@ func (w *Writer) cancelChildren(ctx context.Context, it *item, req CancelRequest
 		parent := todo[0]
 		todo = todo[1:]
 		for _, c := range append([]*item(nil), w.children[parent.id]...) {
-			if c.gone || seen[c] || !c.extra.child {
+			if c.gone || seen[c] || c.extra == nil || !c.extra.child {
 				continue
 			}
 			seen[c] = true

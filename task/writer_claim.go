@@ -228,11 +228,11 @@ func (w *Writer) grant(it *item, req ClaimRequest, rerun bool) {
 	m := w.moment()
 	next := it.rec.next()
 	w.rules.grant(next, m, owner{node: req.Node, boot: req.Boot, call: contextwire.NewCallID(), epoch: newEpoch(), rerun: rerun})
-	it.until, it.heard = next.Lease.Until, false
+	busy := it.busy()
+	busy.until, busy.heard, busy.unborn = next.Lease.Until, false, true
 	if rerun {
 		w.rules.start(next, m)
 	}
-	it.more().unborn = true
 	w.apply(it, next)
 	w.stats.Granted++
 	if rerun && w.opts.WriteBehind >= 0 {
@@ -242,7 +242,7 @@ func (w *Writer) grant(it *item, req ClaimRequest, rerun bool) {
 			poke(w.rearm)
 		}
 	} else if rerun {
-		it.extra.unborn = false
+		it.written()
 		w.write(w.room(1), it)
 	}
 }

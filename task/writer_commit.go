@@ -220,31 +220,30 @@ func ttl(expires, now Stamp) time.Duration {
 }
 
 // letGo drops the record of it from memory where nobody needs it there: the log has
-// it. Of those that are over, the latest stay a while, since they are asked for. w is
-// locked.
+// it. Tasks that wait keep theirs while there is room, the first ones first. Of the
+// others, the latest stay a while, since they are asked for. w is locked.
 func (w *Writer) letGo(it *item) {
 	if it.rec == nil || it.dirty > w.committed || it.place.owned() || it.place == inAside {
 		return
 	}
-	switch {
-	case it.place.terminal():
-		w.recent = append(w.recent, recentEntry{it, it.rec})
-		w.recentBytes += sizeOf(it.rec)
-		for w.recentBytes > recentBytes {
-			old := w.recent[0]
-			w.recent[0] = recentEntry{}
-			w.recent = w.recent[1:]
-			w.recentBytes -= sizeOf(old.rec)
-			if old.it.rec == old.rec && old.it.dirty <= w.committed {
-				w.swap(old.it, nil)
-			}
+	limit := w.opts.HeldBytes / 4
+	if !it.place.terminal() && w.held <= w.opts.HeldBytes-limit {
+		return
+	}
+	w.recent = append(w.recent, recentEntry{it, it.rec})
+	w.recentBytes += int64(sizeOf(it.rec))
+	for w.recentBytes > limit {
+		old := w.recent[0]
+		w.recent[0] = recentEntry{}
+		w.recent = w.recent[1:]
+		w.recentBytes -= int64(sizeOf(old.rec))
+		if old.it.rec == old.rec && old.it.dirty <= w.committed {
+			w.swap(old.it, nil)
 		}
-	case w.held > w.opts.HeldBytes:
-		w.swap(it, nil)
 	}
 }
 
-// recentEntry is a record that is over and kept a while.
+// recentEntry is a record that is kept a while.
 type recentEntry struct {
 	it  *item
 	rec *Record

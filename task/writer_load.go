@@ -1,6 +1,7 @@
 package task
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"fmt"
@@ -13,15 +14,22 @@ import (
 // one was ahead by as many microseconds.
 const takeoverGap = 10_000_000
 
+// loaded is a task that the log has: its item, when somebody has to look at it, and
+// its record where the index needs more than the item holds.
+type loaded struct {
+	order int64
+	it    *item
+	wake  Stamp
+	rec   *Record
+}
+
 // load reads the log and builds the index (durable design, takeover). Attempts that
-// were running are left to their nodes for one lease.
+// were running are left to their nodes for one lease. What is read is made an item at
+// once: a million records at a time would need a gigabyte.
 func (w *Writer) load(ctx context.Context) error {
-	type loaded struct {
-		id  taskID
-		rec *Record
-	}
 	var tasks []loaded
 	var odd []*Record // set aside
+	read := indexing{texts: make(map[string]string)}
 	now := At(time.Now())
 	for e, err := range w.log.Load(ctx, KeyTask, KeySchedule, KeyQueue) {
 		if err != nil {
@@ -35,18 +43,18 @@ func (w *Writer) load(ctx context.Context) error {
 			w.loadQueue(name, e)
 		case KeyTask:
 			id, ok := parseTaskID(name)
-			r, err := indexed(e.Body)
+			r, err := read.record(name, e.Body)
 			switch {
 			case !ok || err != nil || r.V > RecordVersion || r.TaskID != name:
 				odd = append(odd, setAside(name, r, err, e.Seq))
 			case r.Status.Terminal() && r.ExpiresAt <= now:
 			default:
-				tasks = append(tasks, loaded{id, r})
+				tasks = append(tasks, w.loadTask(id, r))
 			}
 		}
 	}
 	slices.SortFunc(tasks, func(a, b loaded) int {
-		return cmp.Or(cmp.Compare(a.rec.Order, b.rec.Order), cmp.Compare(a.rec.TaskID, b.rec.TaskID))
+		return cmp.Or(cmp.Compare(a.order, b.order), bytes.Compare(a.it.id[:], b.it.id[:]))
 	})
 
 	w.mu.Lock()
@@ -54,12 +62,11 @@ func (w *Writer) load(ctx context.Context) error {
 	now = At(time.Now())
 	w.number = int64(now)
 	for i := range tasks {
-		w.number = max(w.number, tasks[i].rec.Number, tasks[i].rec.Order)
+		w.number = max(w.number, tasks[i].it.number, tasks[i].order)
 	}
 	w.number += takeoverGap
 	for i := range tasks {
-		w.restore(tasks[i].id, tasks[i].rec, now)
-		tasks[i].rec = nil
+		w.restore(&tasks[i], now)
 	}
 	for _, r := range odd {
 		w.putAside(r)
@@ -67,29 +74,59 @@ func (w *Writer) load(ctx context.Context) error {
 	return nil
 }
 
-// indexed reads as much of a record as the index needs.
-func indexed(body []byte) (*Record, error) {
-	if r, ok := decodeIndex(body); ok {
-		return r, nil
+// indexing reads records for the index.
+type indexing struct {
+	texts map[string]string // those that many records have
+	short Record
+}
+
+// record reads as much of a record as the index needs. It is good until the next
+// call.
+func (x *indexing) record(name string, body []byte) (*Record, error) {
+	if x.short = (Record{}); decodeIndex(body, &x.short, name, x.texts) {
+		return &x.short, nil
 	}
 	return decodeRecord(body)
 }
 
-// restore adds a record that the log had. w is locked.
-func (w *Writer) restore(id taskID, r *Record, now Stamp) {
+// loadTask makes the item of a record that the log had.
+func (w *Writer) loadTask(id taskID, r *Record) loaded {
 	if r.Detail == Claimed { // never meant to be stored
 		r.Detail, r.Lease = Queued, nil
 	}
-	it := w.insert(id, r)
+	w.mu.Lock()
+	it := w.itemOf(id, r)
+	w.mu.Unlock()
+	l := loaded{order: r.Order, it: it}
+	if r.Lease != nil || r.Parent != "" || placeOf(r) == inAwaiting {
+		whole := *r
+		l.rec = &whole
+		return l
+	}
+	it.place, l.wake = placeOf(r), r.wakeAt(0)
+	return l
+}
+
+// restore adds a task that the log had to the index. w is locked.
+func (w *Writer) restore(l *loaded, now Stamp) {
+	it, r := l.it, l.rec
+	if r == nil {
+		place := it.place
+		w.enlist(it)
+		w.settle(it, place)
+		w.arm(it, l.wake)
+		return
+	}
+	w.insert(it, r)
 	if r.Timeline == nil { // only what the index needs was read
 		w.swap(it, nil)
 	}
 	if r.Lease != nil {
-		it.until, it.heard = now.Add(w.opts.Lease), true
-		it.wake = r.wakeAt(it.until)
-		w.timers.remove(it)
-		w.arm(it)
+		b := it.busy()
+		b.until, b.heard = now.Add(w.opts.Lease), true
+		w.arm(it, r.wakeAt(b.until))
 	}
+	l.rec = nil
 	w.letGo(it)
 }
 

@@ -50,10 +50,8 @@ type sight struct {
 
 // look takes a sight. w is locked.
 func (w *Writer) look(it *item) sight {
-	v := sight{it: it, rec: it.rec, until: it.until, batch: w.settled(it.dirty)}
-	if it.extra != nil {
-		v.progress = it.extra.progress
-	}
+	doing := it.doing()
+	v := sight{it: it, rec: it.rec, until: doing.until, progress: doing.progress, batch: w.settled(it.dirty)}
 	v.blocked = w.blockedBy(it)
 	return v
 }
@@ -112,6 +110,10 @@ func (w *Writer) raw(ctx context.Context, v sight) (*Record, error) {
 	// It may have changed since, and that change must be durable too.
 	w.mu.Lock()
 	b := w.settled(v.it.dirty)
+	if it := v.it; it.rec == nil && !it.gone && it.number == r.Number { // whoever asks asks again
+		w.swap(it, r)
+		w.letGo(it)
+	}
 	w.mu.Unlock()
 	return r, w.durable(ctx, b)
 }
@@ -193,7 +195,7 @@ func waitOf(ms int64) time.Duration {
 // waiting for them. w is locked; leave is called without the lock.
 func (w *Writer) watch(it *item) (news <-chan struct{}, leave func()) {
 	ch := make(chan struct{})
-	x := it.more()
+	x := it.busy()
 	x.watchers = append(x.watchers, ch)
 	return ch, func() {
 		w.mu.Lock()

@@ -22,8 +22,12 @@ func idemOf(moduleID, key string) (k idemKey) {
 	return k
 }
 
-func digestOf(hexed string) (d [32]byte) {
-	_, _ = hex.Decode(d[:], []byte(hexed[:min(len(hexed), 64)]))
+// inputDigest is the first half of an input digest, which is enough to tell inputs
+// apart.
+type inputDigest [16]byte
+
+func digestOf(hexed string) (d inputDigest) {
+	_, _ = hex.Decode(d[:], []byte(hexed[:min(len(hexed), 2*len(d))]))
 	return d
 }
 
@@ -184,7 +188,9 @@ func (w *Writer) create(b *batch, d *draft, schedule string) *item {
 	for w.items[id] != nil {
 		id = newTaskID(w.opts.Namespace, now)
 	}
-	it := w.insert(id, w.rules.born(d, w.moment(), id, schedule))
+	r := w.rules.born(d, w.moment(), id, schedule)
+	it := w.itemOf(id, r)
+	w.insert(it, r)
 	w.write(b, it)
 	w.stats.Submitted++
 	return it

@@ -53,21 +53,19 @@ func (w *Writer) fire(ctx context.Context) time.Duration {
 func (w *Writer) fireItems(m moment) (more bool, missing []*item) {
 	defer func() {
 		for _, it := range missing {
-			w.timers.set(it, it.wake)
+			w.timers.set(it, m.now)
 		}
 	}()
 	for range scanChunk / 4 {
-		it := w.timers.pop(m.now)
+		it, wake := w.timers.pop(m.now)
 		if it == nil {
 			return false, missing
 		}
-		wake := it.wake
 		if it.rec != nil {
-			wake = it.rec.wakeAt(it.until)
+			wake = it.rec.wakeAt(it.doing().until)
 		}
 		switch {
 		case wake > m.now || wake == 0:
-			it.wake = wake
 			w.timers.set(it, wake)
 		case it.place.terminal():
 			w.stats.Expired++
@@ -85,8 +83,9 @@ func (w *Writer) fireItems(m moment) (more bool, missing []*item) {
 func (w *Writer) tick(it *item, m moment) {
 	next := it.rec.next()
 	lease, running := next.Lease, next.Status == Running
-	if !w.rules.tick(next, m, it.until, it.heard) {
-		w.arm(it)
+	doing := it.doing()
+	if !w.rules.tick(next, m, doing.until, doing.heard) {
+		w.arm(it, it.rec.wakeAt(doing.until))
 		return
 	}
 	b := w.room(1)
@@ -122,7 +121,7 @@ func (w *Writer) fireBehind(m moment) {
 	for n < len(w.behind) && w.behind[n].at <= m.now {
 		e := w.behind[n]
 		if e.it.unwritten() && e.it.rec != nil && e.it.rec.Lease != nil && e.it.rec.Lease.Epoch == e.epoch {
-			e.it.extra.unborn = false
+			e.it.written()
 			w.write(w.room(1), e.it)
 		}
 		n++

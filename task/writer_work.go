@@ -26,7 +26,7 @@ func (w *Writer) owned(ref LeaseRef) (*item, error) {
 		w.stats.Stale++
 		return nil, leaseLost(ref)
 	}
-	it.heard = true
+	it.busy().heard = true
 	return it, nil
 }
 
@@ -57,7 +57,7 @@ func (w *Writer) adopt(ref LeaseRef, node string) bool {
 	m := w.moment()
 	next := it.rec.next()
 	w.rules.grant(next, m, owner{node: node, epoch: ref.Epoch, rerun: true})
-	it.until = next.Lease.Until
+	it.busy().until = next.Lease.Until
 	w.rules.start(next, m)
 	w.change(w.room(1), it, next)
 	return true
@@ -94,7 +94,7 @@ func (w *Writer) Renew(ctx context.Context, req RenewRequest) (LeaseAnswer, erro
 			return nil, LeaseVerdict{Lost: true}
 		}
 		v := w.extend(it, At(time.Now()))
-		if it.extra != nil && it.extra.cancelIn > w.committed {
+		if it.doing().cancelIn > w.committed {
 			// The record comes first (rule 8): were this writer deposed now, the request would
 			// be gone though a run has stopped for it. A signal tells once it is durable.
 			v.Cancel = nil
@@ -125,7 +125,8 @@ func (w *Writer) remember(ctx context.Context, ref LeaseRef) {
 
 // extend renews a lease, in memory. w is locked.
 func (w *Writer) extend(it *item, now Stamp) LeaseVerdict {
-	it.until, it.heard = max(it.until, now.Add(w.opts.Lease)), true
+	busy := it.busy()
+	busy.until, busy.heard = max(busy.until, now.Add(w.opts.Lease)), true
 	return LeaseVerdict{LeaseMS: w.opts.Lease.Milliseconds(), Cancel: it.rec.CancelRequested}
 }
 
@@ -172,7 +173,7 @@ func (w *Writer) Progress(ctx context.Context, rep ProgressReport) error {
 		return module.Errorf(module.CodeTaskStateConflict, "the attempt has not started")
 	}
 	m := w.moment()
-	x := it.more()
+	x := it.busy()
 	x.progress = &Progress{Done: rep.Done, Total: rep.Total, Note: clipText(rep.Note, maxNote), At: m.now, Number: m.number}
 	if m.now.Sub(max(x.saved, it.rec.StartedAt)) >= progressEvery {
 		x.saved, x.unborn = m.now, false
@@ -205,7 +206,7 @@ func (w *Writer) Checkpoint(ctx context.Context, rep CheckpointReport) error {
 	next := it.rec.next()
 	next.Checkpoint = rep.Checkpoint
 	w.swap(it, next)
-	it.more().unborn = false
+	it.written()
 	b := w.room(1)
 	w.write(b, it)
 	w.unlockAndKick()
