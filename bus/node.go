@@ -123,6 +123,7 @@ type Node struct {
 	table   *cancel.Table
 	gate    *gate
 	replay  *replay
+	rooms   rooms
 	accepts accepts
 	workers *workers
 	subs    *moduleSubs

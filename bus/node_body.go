@@ -2,6 +2,7 @@ package bus
 
 import (
 	"context"
+	"maps"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -85,6 +86,7 @@ func (n *Node) outsource(ctx context.Context, m *nats.Msg) error {
 	defer stop()
 	ref, left, err := store.put(storing, m.Subject, m.Data)
 	if err == nil {
+		m.Header = maps.Clone(m.Header) // which belongs to the encoder
 		m.Header[contextwire.HeaderBodyRef] = []string{ref.String()}
 		m.Data = nil
 		return nil

@@ -310,7 +310,7 @@ func (r *running) run() {
 	}
 	r.endServe(failure)
 	if msg != nil && r.kind == kindCall && !r.head.Bare {
-		r.node.replay.keep(r.issuer, r.key, msg)
+		r.node.replay.keep(r.issuer, r.key, &msg.msg)
 	}
 	r.end()
 	r.node.gate.leave(r, time.Since(started))

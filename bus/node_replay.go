@@ -2,6 +2,7 @@ package bus
 
 import (
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -37,11 +38,15 @@ type replay struct {
 type kept struct {
 	key     cancel.Key
 	issuer  string
-	msg     *nats.Msg
+	to      string
+	frame   image
 	at      time.Time
-	size    int
 	dropped bool
 }
+
+func (k *kept) size() int { return len(k.to) + len(k.frame) + 256 }
+
+func (k *kept) message() *nats.Msg { return k.frame.message(k.to) }
 
 // callerState is what one caller waits for, and the frames kept for it.
 type callerState struct {
@@ -67,9 +72,12 @@ func (p *replay) callerLocked(issuer string) *callerState {
 	return c
 }
 
+// keep keeps a copy of m.
 func (p *replay) keep(issuer string, key cancel.Key, m *nats.Msg) {
-	size := m.Size() + 256
-	k := &kept{key: key, issuer: issuer, msg: m, at: time.Now(), size: size}
+	if _, token, ok := strings.Cut(m.Subject[len(issuer):], "."); ok && strings.HasPrefix(token, key.Call) {
+		key.Call = token[:len(key.Call)] // the same text, without the headers that it came in
+	}
+	k := &kept{key: key, issuer: issuer, to: m.Subject, frame: imageOf(m), at: time.Now()}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.frames[key] = k
@@ -79,7 +87,7 @@ func (p *replay) keep(issuer string, key cancel.Key, m *nats.Msg) {
 		c.frames = slices.DeleteFunc(c.frames, func(k *kept) bool { return k.dropped })
 		c.compactAt = max(1024, 2*len(c.frames))
 	}
-	p.bytes += size
+	p.bytes += k.size()
 	for p.bytes > keepBytes && len(p.order) > 0 {
 		p.popLocked()
 	}
@@ -98,8 +106,8 @@ func (p *replay) dropLocked(k *kept) {
 		return
 	}
 	k.dropped = true
-	k.msg = nil
-	p.bytes -= k.size
+	p.bytes -= k.size()
+	k.frame = nil
 	if p.frames[k.key] == k {
 		delete(p.frames, k.key)
 	}
@@ -124,7 +132,7 @@ func (p *replay) again(n *Node, key cancel.Key) bool {
 	p.mu.Lock()
 	var m *nats.Msg
 	if k := p.frames[key]; k != nil {
-		m = k.msg
+		m = k.message()
 	}
 	p.mu.Unlock()
 	if m == nil {
@@ -165,7 +173,7 @@ func (p *replay) told(issuer string, opened, closed []cancel.Key) (resend []*nat
 	}
 	for key := range c.open {
 		if k := p.frames[key]; k != nil {
-			resend = append(resend, k.msg)
+			resend = append(resend, k.message())
 		} else {
 			unsettled = append(unsettled, key)
 		}

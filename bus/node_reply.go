@@ -59,9 +59,11 @@ func (p *replier) progress(r module.ProgressReport) {
 
 // interim sends a frame unless the call is over.
 func (p *replier) interim(f *contextwire.Frame) {
-	m, err := p.encode(f)
+	room := p.node.rooms.take()
+	defer p.node.rooms.give(room)
+	err := p.encode(room, f)
 	if err == nil {
-		err = fits(m, p.node.conns.Calls.MaxPayload())
+		err = fits(&room.msg, p.node.conns.Calls.MaxPayload())
 	}
 	if err != nil {
 		p.node.calm.warn("cannot send a frame", "call_id", p.call, "cause", err)
@@ -70,7 +72,7 @@ func (p *replier) interim(f *contextwire.Frame) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.over {
-		p.publish(m)
+		p.publish(&room.msg)
 	}
 }
 
@@ -87,13 +89,14 @@ func (p *replier) data(m *nats.Msg) error {
 
 var errCallOver = errors.New("the call is over")
 
-func (p *replier) encode(f *contextwire.Frame) (*nats.Msg, error) {
+func (p *replier) encode(to *room, f *contextwire.Frame) error {
 	f.CallID, f.Node, f.Boot = p.call, p.node.opts.ID, p.node.boot
-	h, body, err := contextwire.EncodeFrame(f, p.ct)
+	h, body, err := to.encoder.Frame(f, p.ct)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	return &nats.Msg{Subject: p.to, Header: nats.Header(h), Data: body}, nil
+	to.msg = nats.Msg{Subject: p.to, Header: nats.Header(h), Data: body}
+	return nil
 }
 
 // close ends the phase of interim frames. It returns false when the call was
@@ -108,46 +111,48 @@ func (p *replier) close() bool {
 	return true
 }
 
-// terminal makes the one terminal message, nil when there was one before. An
-// output that is too large for it goes to the object store, which ends with ctx.
-func (p *replier) terminal(ctx context.Context, output map[string]any, failure *module.Error) *nats.Msg {
+// terminal makes the one terminal message, nil when there was one before; it is to be
+// given back when it is sent. An output that is too large for it goes to the object
+// store, which ends with ctx.
+func (p *replier) terminal(ctx context.Context, output map[string]any, failure *module.Error) *room {
 	if !p.close() {
 		return nil
 	}
-	m, err := p.encodeTerminal(output, failure)
+	room := p.node.rooms.take()
+	err := p.encodeTerminal(room, output, failure)
 	if err == nil && failure == nil && !p.bare {
-		err = p.node.outsource(ctx, m)
+		err = p.node.outsource(ctx, &room.msg)
 	}
 	if err == nil {
-		err = fits(m, p.node.conns.Calls.MaxPayload())
+		err = fits(&room.msg, p.node.conns.Calls.MaxPayload())
 	}
 	if err == nil {
-		return m
+		return room
 	}
 	// What cannot be sent is said instead; an error always fits.
-	if m, err = p.encodeTerminal(nil, started(err)); err != nil {
+	if err = p.encodeTerminal(room, nil, started(err)); err != nil {
 		p.node.log.Error("cannot encode an error", "call_id", p.call, "cause", err)
 		return nil
 	}
-	return m
+	return room
 }
 
-func (p *replier) encodeTerminal(output map[string]any, failure *module.Error) (*nats.Msg, error) {
+func (p *replier) encodeTerminal(to *room, output map[string]any, failure *module.Error) error {
 	if p.bare {
 		h, body, err := contextwire.EncodeBareReply(output, failure)
-		if err != nil {
-			return nil, err
+		if err == nil {
+			to.msg = nats.Msg{Subject: p.to, Header: nats.Header(h), Data: body}
 		}
-		return &nats.Msg{Subject: p.to, Header: nats.Header(h), Data: body}, nil
+		return err
 	}
-	f := &contextwire.Frame{Kind: contextwire.FrameResult, Body: output}
+	f := contextwire.Frame{Kind: contextwire.FrameResult, Body: output}
 	if p.stream {
-		f = &contextwire.Frame{Kind: contextwire.FrameEnd, Seq: p.sent, Body: output}
+		f.Kind, f.Seq = contextwire.FrameEnd, p.sent
 	}
 	if failure != nil {
-		f = &contextwire.Frame{Kind: contextwire.FrameError, Err: failure, RetryAfter: retryAfter(failure)}
+		f = contextwire.Frame{Kind: contextwire.FrameError, Err: failure, RetryAfter: retryAfter(failure)}
 	}
-	return p.encode(f)
+	return p.encode(to, &f)
 }
 
 // fail ends a call that was never registered.
@@ -161,9 +166,10 @@ func (p *replier) overloaded(after time.Duration) {
 }
 
 // send publishes a terminal message; nil is nothing to send.
-func (p *replier) send(m *nats.Msg) {
-	if m != nil {
-		p.publish(m)
+func (p *replier) send(room *room) {
+	if room != nil {
+		p.publish(&room.msg)
+		p.node.rooms.give(room)
 	}
 }
 

@@ -29,8 +29,7 @@ type outflow struct {
 	r      *running
 	credit string // the subject for grants
 	over   time.Time
-	frames contextwire.DataEncoder // of send, which is called by one at a time
-	msg    nats.Msg                // likewise; what is published is copied
+	room   room // of send, which is called by one at a time
 
 	mu    sync.Mutex
 	sent  contextwire.Credit
@@ -140,11 +139,11 @@ func (s *outflow) count() uint64 {
 func (s *outflow) send(chunk module.Chunk) error {
 	r := s.r
 	seq := s.count()
-	header, body, err := s.frames.Encode(chunk, seq, r.reply.ct)
+	m := &s.room.msg
+	header, body, err := s.room.encoder.Frame(&contextwire.Frame{Kind: contextwire.FrameData, Seq: seq, Body: chunk}, r.reply.ct)
 	if err != nil {
 		return started(err)
 	}
-	m := &s.msg
 	// With a reply, so that the server says when nobody is there any more.
 	*m = nats.Msg{Subject: r.reply.to, Reply: s.credit, Header: nats.Header(header), Data: body}
 	if limit := r.node.conns.Calls.MaxPayload(); limit > 0 && int64(m.Size()) > limit {

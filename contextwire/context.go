@@ -84,15 +84,34 @@ func (w *writer) context(c *module.Context, depth int) {
 		w.null()
 	}
 	w.field(false, keyCallChain)
-	w.value(c.ChainView(), depth+1)
+	writeList(w, c.ChainView(), depth+1, (*writer).textValue)
 	w.field(false, keyIdentity)
-	if id := c.Identity(); id != nil {
-		w.value(id.Map(), depth+1)
-	} else {
-		w.null()
-	}
+	w.identity(c.Identity(), depth+1)
 	w.field(false, keyData)
-	w.sparseMap(c.Data().Public(), depth+1, warnSkipped)
+	if data := c.Data(); data.Len() > 0 {
+		w.sparseMap(data.Public(), depth+1, warnSkipped)
+	} else {
+		w.beginMap(0)
+		w.endMap()
+	}
+	w.endMap()
+}
+
+// identity writes what [module.Identity.Map] gives, without making it.
+func (w *writer) identity(id *module.Identity, depth int) {
+	if id == nil {
+		w.null()
+		return
+	}
+	w.beginMap(4)
+	w.field(true, "id")
+	w.text(id.ID())
+	w.field(false, "type")
+	w.text(id.Type())
+	w.field(false, "roles")
+	writeList(w, id.RolesView(), depth+1, (*writer).textValue)
+	w.field(false, "attrs")
+	w.mapValue(id.AttrsView(), depth+1)
 	w.endMap()
 }
 
@@ -199,34 +218,4 @@ func withoutPrivate(m map[string]any) map[string]any {
 		}
 	}
 	return m
-}
-
-// traceParent makes the trace headers of a call made with c, so that they mirror
-// its trace ID; nil when that is no W3C trace ID. from gives parent span, flags
-// and state when it belongs to the same trace; else the span is fresh and the
-// rest is what the Context's data keeps.
-func traceParent(c *module.Context, from *module.TraceParent) *module.TraceParent {
-	id := c.TraceID()
-	if !module.ValidTraceID(id) {
-		return nil
-	}
-	tp := &module.TraceParent{TraceID: id}
-	if from != nil && from.TraceID == id {
-		*tp = *from
-	} else {
-		if flags, ok := c.Data().Get(module.DataTraceFlags); ok {
-			tp.Flags, _ = flags.(string)
-		}
-		if state, ok := c.Data().Get(module.DataTraceState); ok {
-			tp.State, _ = state.([]module.TraceState)
-		}
-	}
-	tp.Version = ""
-	if !isLowerHex(tp.ParentID, 16) {
-		tp.ParentID = module.NewSpanID()
-	}
-	if !isLowerHex(tp.Flags, 2) {
-		tp.Flags = ""
-	}
-	return tp
 }

@@ -16,62 +16,12 @@ import (
 // GENERAL_INTERNAL_ERROR. With a BodyRef the headers refer to the object store,
 // and the body returned is what belongs there.
 func EncodeFrame(f *Frame, ct ContentType) (Header, []byte, error) {
-	if f.Kind == FrameData {
-		body, err := Encode(ct, f.Body)
-		if err != nil {
-			return nil, nil, err
-		}
-		h := newHeaderWriter()
-		h.put(HeaderFrame, string(FrameData))
-		h.put(HeaderSeq, strconv.FormatUint(f.Seq, 10))
-		if f.BodyRef != nil {
-			h.put(HeaderBodyRef, f.BodyRef.String())
-		}
-		return h.header, body, nil
-	}
-	h := newHeaderWriter()
-	if err := frameHeader(&h, f); err != nil {
-		return nil, nil, err
-	}
-	var body []byte
-	var err error
-	switch f.Kind {
-	case FrameAccept:
-		h.put(HeaderCreditTo, f.CreditTo)
-		if f.Grace > 0 {
-			h.put(HeaderGrace, formatMillis(f.Grace))
-		}
-		return h.header, nil, nil
-	case FrameProgress:
-		body, err = Encode(ct, progressMap(f.Progress))
-	case FrameEnd:
-		h.put(HeaderSeq, strconv.FormatUint(f.Seq, 10))
-		body, err = Encode(ct, f.Body)
-	case FrameResult, FrameTrace:
-		body, err = Encode(ct, f.Body)
-	case FrameError:
-		if f.RetryAfter > 0 {
-			h.put(HeaderRetryAfter, formatMillis(f.RetryAfter))
-		}
-		h.put(HeaderError, headerLine(string(f.Err.Code), maxCodeHeader))
-		if f.Err.Unexecuted && !f.Err.Remote { // a forwarded error says nothing about this call
-			h.put(HeaderUnexecuted, "1")
-		}
-		serviceError(&h, f.Err)
-		body, err = encodeError(f.Err, ct)
-	}
-	if err != nil {
-		return nil, nil, err
-	}
-	h.put(HeaderContentType, string(ct))
-	if f.BodyRef != nil {
-		h.put(HeaderBodyRef, f.BodyRef.String())
-	}
-	return h.header, body, nil
+	var e Encoder
+	return e.Frame(f, ct)
 }
 
-// frameHeader makes the headers that all frames but data have.
-func frameHeader(h *headerWriter, f *Frame) error {
+// sound checks that a frame other than data has what its kind needs.
+func (f *Frame) sound() error {
 	broken := func(text string) error {
 		return module.Errorf(module.CodeInternal, "%s frame %s", f.Kind, text)
 	}
@@ -89,11 +39,6 @@ func frameHeader(h *headerWriter, f *Frame) error {
 		return broken("has no error")
 	case f.Kind == FrameAccept && !isSubject(f.CreditTo):
 		return broken("has a malformed credit subject")
-	}
-	h.put(HeaderFrame, string(f.Kind))
-	h.put(HeaderCall, f.CallID)
-	if f.Node != "" {
-		h.put(HeaderNode, f.Node+"."+f.Boot)
 	}
 	return nil
 }
@@ -132,6 +77,18 @@ const (
 	maxCodeHeader    = 128
 	maxMessageHeader = 512
 )
+
+// errorHeader says what went wrong to who does not read the body.
+func errorHeader(h *headerWriter, f *Frame) {
+	if f.RetryAfter > 0 {
+		h.put(HeaderRetryAfter, formatMillis(f.RetryAfter))
+	}
+	h.put(HeaderError, headerLine(string(f.Err.Code), maxCodeHeader))
+	if f.Err.Unexecuted && !f.Err.Remote { // a forwarded error says nothing about this call
+		h.put(HeaderUnexecuted, "1")
+	}
+	serviceError(h, f.Err)
+}
 
 // serviceError sets the two headers by which NATS micro tools know an error.
 func serviceError(h *headerWriter, e *module.Error) {
@@ -198,8 +155,8 @@ func EncodeBareReply(output map[string]any, failure *module.Error) (Header, []by
 		body, err := Encode(JSON, output)
 		return nil, body, err
 	}
-	h := newHeaderWriter()
+	var h headerWriter
 	serviceError(&h, failure)
 	body, err := encodeError(failure, JSON)
-	return h.header, body, err
+	return h.finish(), body, err
 }

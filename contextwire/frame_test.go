@@ -1,7 +1,6 @@
 package contextwire_test
 
 import (
-	"bytes"
 	"math"
 	"strings"
 	"testing"
@@ -297,20 +296,3 @@ func TestFrameOfAClient(t *testing.T) {
 
 // The encoder of a stream makes what EncodeFrame makes, also after a large chunk and
 // after one that cannot be encoded.
-func TestDataEncoder(t *testing.T) {
-	for _, ct := range []contextwire.ContentType{contextwire.JSON, contextwire.MsgPack} {
-		var d contextwire.DataEncoder
-		for i, chunk := range []map[string]any{
-			{"text": "one"}, {}, {"text": strings.Repeat("x", 300_000)}, {"bad": func() {}}, {"n": int64(7)},
-		} {
-			h, body, err := d.Encode(chunk, uint64(i), ct)
-			wantHeader, wantBody, wantErr := contextwire.EncodeFrame(&contextwire.Frame{Kind: contextwire.FrameData, Body: chunk, Seq: uint64(i)}, ct)
-			if (err == nil) != (wantErr == nil) || module.CodeOf(err) != module.CodeOf(wantErr) {
-				t.Fatalf("chunk %d: %v, want %v", i, err, wantErr)
-			}
-			if err == nil && (cmp.Diff(wantHeader, h) != "" || !bytes.Equal(wantBody, body)) {
-				t.Errorf("chunk %d: %v %d bytes, want %v %d", i, h, len(body), wantHeader, len(wantBody))
-			}
-		}
-	}
-}

@@ -68,7 +68,7 @@ func (b *msgpackBuild) context(w *module.ContextWire) bool {
 			w.CallerID, ok = b.text(module.MaxIDLength)
 			return 4, ok
 		case keyCallChain:
-			w.CallChain, ok = b.chain()
+			w.CallChain, ok = b.strings(maxChain, module.MaxIDLength, 1)
 			return 8, ok
 		case keyIdentity:
 			w.Identity, ok = b.identity()
@@ -96,35 +96,64 @@ func (b *msgpackBuild) text(limit int) (string, bool) {
 	return "", false
 }
 
-func (b *msgpackBuild) chain() ([]string, bool) {
+// strings reads a list of at most count strings, each of at least shortest and at
+// most longest bytes; null is a nil one.
+func (b *msgpackBuild) strings(count, longest, shortest int) ([]string, bool) {
 	item := msgpackHead(b.body, b.pos)
 	switch {
 	case item.kind == mpkNil:
 		b.pos = item.next
 		return nil, true
-	case item.kind != mpkList || item.n > maxChain:
+	case item.kind != mpkList || item.n > count:
 		return nil, false
 	}
 	b.pos = item.next
-	ids := make([]string, item.n)
-	for i := range ids {
-		id := msgpackHead(b.body, b.pos)
-		if id.kind != mpkString || id.n == 0 || id.n > module.MaxIDLength {
+	if item.n == 0 {
+		return []string{}, true
+	}
+	list := make([]string, item.n)
+	for i := range list {
+		text := msgpackHead(b.body, b.pos)
+		if text.kind != mpkString || text.n < shortest || text.n > longest {
 			return nil, false
 		}
-		b.pos = id.next + id.n
-		ids[i] = b.texts.slice(id.next, b.pos)
+		b.pos = text.next + text.n
+		list[i] = b.texts.slice(text.next, b.pos)
 	}
-	return ids, true
+	return list, true
 }
 
 func (b *msgpackBuild) identity() (*module.Identity, bool) {
-	m, ok := b.mapping()
-	if !ok || m == nil {
-		return nil, ok
+	if msgpackHead(b.body, b.pos).kind == mpkNil {
+		b.pos++
+		return nil, true
 	}
-	id, err := module.IdentityFromMap(m)
-	return id, err == nil
+	var id, typ string
+	var roles []string
+	var attrs map[string]any
+	var hasID bool
+	ok := b.entries(func(key string) (bit uint, ok bool) {
+		switch key {
+		case "id":
+			hasID = msgpackHead(b.body, b.pos).kind == mpkString
+			id, ok = b.text(len(b.body))
+			return 1, ok
+		case "type":
+			typ, ok = b.text(len(b.body))
+			return 2, ok
+		case "roles":
+			roles, ok = b.strings(len(b.body), len(b.body), 0)
+			return 4, ok
+		case "attrs":
+			attrs, ok = b.mapping()
+			return 8, ok
+		}
+		return 0, false
+	})
+	if !ok || !hasID {
+		return nil, false
+	}
+	return module.RestoreIdentity(id, typ, roles, attrs), true
 }
 
 // mapping reads a map; null is a nil one.

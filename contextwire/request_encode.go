@@ -1,6 +1,8 @@
 package contextwire
 
 import (
+	"crypto/rand"
+	"encoding/hex"
 	"strconv"
 	"time"
 
@@ -22,28 +24,8 @@ const (
 // caller, see [Limits.CheckSize]. With a BodyRef the headers refer to the object
 // store, and the body returned is what belongs there.
 func EncodeRequest(r *Request, ct ContentType) (Header, []byte, error) {
-	c := r.Context
-	if c == nil {
-		c = module.NewContext(module.ContextOptions{TraceParent: r.TraceParent})
-	}
-	if r.Bare {
-		return encodeBareRequest(r, c)
-	}
-	h, err := envelopeHeader(r, c, ct)
-	if err != nil {
-		return nil, nil, err
-	}
-	w := newWriter(make([]byte, 0, 512), ct, false)
-	w.beginMap(2)
-	w.field(true, "context")
-	w.context(c, 1)
-	w.field(false, "inputs")
-	w.value(r.Inputs, 1)
-	w.endMap()
-	if w.err != nil {
-		return nil, nil, w.err
-	}
-	return h, w.buf, nil
+	var e Encoder
+	return e.Request(r, ct)
 }
 
 // EncodeRequestHeader writes only what [EncodeRequest] writes as headers, for a
@@ -54,26 +36,12 @@ func EncodeRequestHeader(r *Request, ct ContentType) (Header, error) {
 	if c == nil {
 		c = module.NewContext(module.ContextOptions{TraceParent: r.TraceParent})
 	}
-	return envelopeHeader(r, c, ct)
-}
-
-func envelopeHeader(r *Request, c *module.Context, ct ContentType) (Header, error) {
-	h := newHeaderWriter()
+	var h headerWriter
 	if err := requestHeader(&h, r, ct); err != nil {
 		return nil, err
 	}
-	setTrace(&h, traceParent(c, r.TraceParent))
-	return h.header, nil
-}
-
-func encodeBareRequest(r *Request, c *module.Context) (Header, []byte, error) {
-	body, err := Encode(JSON, r.Inputs)
-	if err != nil {
-		return nil, nil, err
-	}
-	h := newHeaderWriter()
-	setTrace(&h, traceParent(c, r.TraceParent))
-	return h.header, body, nil
+	setTrace(&h, c, r.TraceParent)
+	return h.finish(), nil
 }
 
 func requestHeader(h *headerWriter, r *Request, ct ContentType) error {
@@ -126,14 +94,56 @@ func requestHeader(h *headerWriter, r *Request, ct ContentType) error {
 	return nil
 }
 
-func setTrace(h *headerWriter, tp *module.TraceParent) {
-	if tp == nil {
+// setTrace adds the trace headers of a call made with c, so that they mirror its
+// trace ID; none when that is no W3C trace ID. from gives parent span, flags and
+// state when it belongs to the same trace; else the span is fresh and the rest is
+// what the Context's data keeps.
+func setTrace(h *headerWriter, c *module.Context, from *module.TraceParent) {
+	id := c.TraceID()
+	if !module.ValidTraceID(id) {
 		return
 	}
-	h.put(HeaderTraceParent, tp.Header())
+	tp := module.TraceParent{TraceID: id}
+	if from != nil && from.TraceID == id {
+		tp = *from
+	} else if data := c.Data(); data.Len() > 0 {
+		if flags, ok := data.Get(module.DataTraceFlags); ok {
+			tp.Flags, _ = flags.(string)
+		}
+		if state, ok := data.Get(module.DataTraceState); ok {
+			tp.State, _ = state.([]module.TraceState)
+		}
+	}
+	h.put(HeaderTraceParent, traceLine(&tp))
+	if len(tp.State) == 0 {
+		return
+	}
 	if state := tp.StateHeader(); isPrintable(state) {
 		h.put(HeaderTraceState, state)
 	}
+}
+
+// traceLine is the traceparent header: a span or flags that are none are replaced, by
+// a fresh span and those of a trace that names none.
+func traceLine(tp *module.TraceParent) string {
+	line := make([]byte, 0, 55)
+	line = append(line, "00-"...)
+	line = append(line, tp.TraceID...)
+	line = append(line, '-')
+	if isLowerHex(tp.ParentID, 16) {
+		line = append(line, tp.ParentID...)
+	} else {
+		var span [8]byte
+		_, _ = rand.Read(span[:]) // documented never to fail
+		line = hex.AppendEncode(line, span[:])
+	}
+	line = append(line, '-')
+	if isLowerHex(tp.Flags, 2) {
+		line = append(line, tp.Flags...)
+	} else {
+		line = append(line, sampledFlags...)
+	}
+	return string(line)
 }
 
 // formatMillis rounds up, so that time left is never sent as none.

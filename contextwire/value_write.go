@@ -21,11 +21,17 @@ type writer struct {
 }
 
 func newWriter(dst []byte, ct ContentType, sorted bool) *writer {
-	w := &writer{buf: dst, json: ct == JSON, sorted: sorted, lim: DefaultLimits()}
+	w := &writer{}
+	w.begin(dst, ct, sorted)
+	return w
+}
+
+// begin makes w ready to append to dst.
+func (w *writer) begin(dst []byte, ct ContentType, sorted bool) {
+	*w = writer{buf: dst, json: ct == JSON, sorted: sorted, lim: DefaultLimits()}
 	if ct != JSON && ct != MsgPack {
 		w.err = unsupportedType()
 	}
-	return w
 }
 
 func (w *writer) fail(err *module.Error) {

@@ -179,7 +179,9 @@ func parallel(b *testing.B, n int, call func(context.Context) error) float64 {
 }
 
 // BenchmarkRemoteCall compares a governed call over the bus with a plain NATS
-// request of the same bytes, in alternating blocks of one run.
+// request of the same bytes, in alternating blocks of one run. The processor time is
+// that of everything a call needs, client, node and server; unlike the rest it
+// depends little on what else the machine does.
 func BenchmarkRemoteCall(b *testing.B) {
 	r := newBench(b)
 	const block, blocks = 2000, 5
@@ -187,17 +189,23 @@ func BenchmarkRemoteCall(b *testing.B) {
 	sequential(b, block, r.apbusCall)
 	for b.Loop() {
 		var raw, ours []time.Duration
-		var rawRate, ourRate []float64
+		var rawRate, ourRate, rawCPU, ourCPU []float64
+		loaded := func(rate, cpu *[]float64, call func(context.Context) error) {
+			began := processorTime()
+			*rate = append(*rate, parallel(b, 10*block, call))
+			*cpu = append(*cpu, float64((processorTime()-began).Nanoseconds())/1e3/(10*block))
+		}
 		for range blocks {
 			raw = append(raw, sequential(b, block, r.rawCall)...)
 			ours = append(ours, sequential(b, block, r.apbusCall)...)
-			rawRate = append(rawRate, parallel(b, 10*block, r.rawCall))
-			ourRate = append(ourRate, parallel(b, 10*block, r.apbusCall))
+			loaded(&rawRate, &rawCPU, r.rawCall)
+			loaded(&ourRate, &ourCPU, r.apbusCall)
 		}
 		slices.Sort(raw)
 		slices.Sort(ours)
-		slices.Sort(rawRate)
-		slices.Sort(ourRate)
+		for _, list := range [][]float64{rawRate, ourRate, rawCPU, ourCPU} {
+			slices.Sort(list)
+		}
 		p := func(list []time.Duration, q float64) float64 { return float64(list[int(q*float64(len(list)-1))]) }
 		mid := blocks / 2
 		b.ReportMetric(p(raw, .5)/1e3, "raw-p50-µs")
@@ -208,12 +216,16 @@ func BenchmarkRemoteCall(b *testing.B) {
 		b.ReportMetric(rawRate[mid], "raw-calls/s")
 		b.ReportMetric(ourRate[mid], "apbus-calls/s")
 		b.ReportMetric(ourRate[mid]/rawRate[mid], "throughput-ratio")
+		b.ReportMetric(rawCPU[mid], "raw-cpu-µs")
+		b.ReportMetric(ourCPU[mid], "apbus-cpu-µs")
+		b.ReportMetric(ourCPU[mid]/rawCPU[mid], "cpu-ratio")
 	}
 }
 
 // BenchmarkRemoteCallParallel is for profiles of the call alone.
 func BenchmarkRemoteCallParallel(b *testing.B) {
 	r := newBench(b)
+	defer reportProcessor(b)()
 	b.ReportAllocs()
 	b.SetParallelism(32)
 	b.RunParallel(func(pb *testing.PB) {
@@ -229,6 +241,7 @@ func BenchmarkRemoteCallParallel(b *testing.B) {
 // BenchmarkRawCallParallel is its baseline.
 func BenchmarkRawCallParallel(b *testing.B) {
 	r := newBench(b)
+	defer reportProcessor(b)()
 	b.ReportAllocs()
 	b.SetParallelism(32)
 	b.RunParallel(func(pb *testing.PB) {
@@ -240,4 +253,13 @@ func BenchmarkRawCallParallel(b *testing.B) {
 			stop()
 		}
 	})
+}
+
+// reportProcessor reports the processor time of an operation from here to the call
+// of what it returns, in microseconds.
+func reportProcessor(b *testing.B) (report func()) {
+	began := processorTime()
+	return func() {
+		b.ReportMetric(float64((processorTime()-began).Nanoseconds())/1e3/float64(b.N), "cpu-µs/op")
+	}
 }

@@ -57,9 +57,17 @@ type ContextOptions struct {
 
 // NewContext makes a Context for a top-level call: no caller, an empty chain.
 func NewContext(o ContextOptions) *Context {
-	c := &Context{data: NewData(o.Data)}
+	c := &topContext{ownData: Data{values: maps.Clone(o.Data)}}
+	c.data = &c.ownData
 	c.begin(o)
-	return c
+	return &c.Context
+}
+
+// topContext is a Context that begins a tree in this process, with the tree's data,
+// in one piece.
+type topContext struct {
+	Context
+	ownData Data
 }
 
 func (c *Context) begin(o ContextOptions) {
@@ -104,17 +112,15 @@ func RestoreContext(w ContextWire) *Context {
 			delete(w.Data, k)
 		}
 	}
-	c := &Context{
-		traceID: w.TraceID, callerID: w.CallerID, chain: w.CallChain,
-		identity: w.Identity, data: &Data{values: w.Data},
-	}
+	c := &topContext{ownData: Data{values: w.Data}}
+	c.traceID, c.callerID, c.chain, c.identity, c.data = w.TraceID, w.CallerID, w.CallChain, w.Identity, &c.ownData
 	if w.RedactedInputs != nil {
 		c.SetRedactedInputs(func() map[string]any { return w.RedactedInputs })
 	}
 	if w.RedactedOutput != nil {
 		c.SetRedactedOutput(func() map[string]any { return w.RedactedOutput })
 	}
-	return c
+	return &c.Context
 }
 
 // Wire returns the part of c that may leave the process. Data keys that start

@@ -38,6 +38,15 @@ func NewIdentity(id, typ string, roles []string, attrs map[string]any) *Identity
 	return i
 }
 
+// RestoreIdentity is [NewIdentity] for what a decoder has just made: it takes over
+// roles and attrs, which must hold nothing but the JSON data model.
+func RestoreIdentity(id, typ string, roles []string, attrs map[string]any) *Identity {
+	if typ == "" {
+		typ = "user"
+	}
+	return &Identity{id: id, typ: typ, roles: roles, attrs: attrs}
+}
+
 // ID returns the identity's ID.
 func (i *Identity) ID() string { return i.id }
 
@@ -47,11 +56,18 @@ func (i *Identity) Type() string { return i.typ }
 // Roles returns a copy of the roles.
 func (i *Identity) Roles() []string { return slices.Clone(i.roles) }
 
+// RolesView returns the roles themselves, which must not be modified.
+func (i *Identity) RolesView() []string { return i.roles }
+
 // HasRole reports whether role is among the roles.
 func (i *Identity) HasRole(role string) bool { return slices.Contains(i.roles, role) }
 
 // Attrs returns a copy of the attributes.
 func (i *Identity) Attrs() map[string]any { return copyMap(i.attrs) }
+
+// AttrsView returns the attributes themselves, which must not be modified at any
+// depth.
+func (i *Identity) AttrsView() map[string]any { return i.attrs }
 
 // Attr returns one attribute, nil when it is absent.
 func (i *Identity) Attr(name string) any { return copyValue(i.attrs[name]) }
