@@ -223,6 +223,24 @@ func TestScopes(t *testing.T) {
 	}
 }
 
+// Who sent no token learns that one is wanted, who sent one what it lacks.
+func TestWhatIsMissing(t *testing.T) {
+	g := newGateway(t, withInvoker(answering(nil)), func(o *gateway.Options) { o.Auth = grants{} })
+	for header, want := range map[string]string{
+		"":         "this takes a token with the scope review, and none was sent",
+		"Bearer x": "the caller's token lacks the scope review",
+	} {
+		var headers []string
+		if header != "" {
+			headers = []string{"Authorization: " + header}
+		}
+		e := record(g, "GET", "/v1/approvals", "", headers...).wantFault(t, 403, module.CodeACLDenied)
+		if e["message"] != want {
+			t.Errorf("%q: %v", header, e["message"])
+		}
+	}
+}
+
 func TestIdentityReachesTheCall(t *testing.T) {
 	ana := module.NewIdentity("ana", "user", []string{"ops"}, map[string]any{"team": "pay"})
 	var got *module.Identity

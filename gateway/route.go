@@ -210,10 +210,19 @@ func (g *Gateway) authorized(rt *route) func(handler) handler {
 				return err
 			}
 			if !p.May(rt.scope) {
-				return denied("scope", "the caller's token does not grant this").WithDetail("scope", string(rt.scope))
+				return unscoped(x.r, rt.scope)
 			}
 			x.principal = p
 			return next(x)
 		}
 	}
+}
+
+// unscoped says what is missing: a token, or the scope that the one sent lacks.
+func unscoped(r *http.Request, scope Scope) *module.Error {
+	text := "the caller's token lacks the scope " + string(scope)
+	if r.Header.Get("Authorization") == "" {
+		text = "this takes a token with the scope " + string(scope) + ", and none was sent"
+	}
+	return denied("scope", text).WithDetail("scope", string(scope))
 }
