@@ -113,6 +113,7 @@ func TestCommands(t *testing.T) {
 		{name: "modules", args: []string{"modules"}, stdout: "golden", requests: []string{"GET /v1/modules"}},
 		{name: "modules json", args: []string{"modules", "--json"}, stdout: "golden"},
 		{name: "modules by prefix", args: []string{"modules", "--prefix", "pay", "--json"}, stdout: "golden"},
+		{name: "modules by text", args: []string{"modules", "--q", "TWO numbers"}, stdout: "golden"},
 		{name: "modules by tag", args: []string{"modules", "--tag", "math"}, stdout: "golden"},
 		{name: "module", args: []string{"modules", "payments.charge"}, stdout: "golden", requests: []string{"GET /v1/modules/payments.charge"}},
 		{name: "module json", args: []string{"modules", "math.add", "--json"}, stdout: "golden"},

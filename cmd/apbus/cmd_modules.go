@@ -13,6 +13,7 @@ type modulesCmd struct {
 	ID     string `arg:"" optional:"" help:"Show this module with its schemas."`
 	Prefix string `local:"" placeholder:"TEXT" help:"Only modules whose ID begins with this."`
 	Tag    string `local:"" placeholder:"TAG" help:"Only modules with this tag."`
+	Query  string `local:"" name:"q" placeholder:"TEXT" help:"Only modules with this text in ID, name, description or tags."`
 }
 
 // Run lists or shows.
@@ -34,7 +35,8 @@ func (c *modulesCmd) Run(s *session) error {
 		}
 		all = slices.DeleteFunc(all, func(m map[string]any) bool {
 			return !strings.HasPrefix(text(m["module_id"]), c.Prefix) ||
-				c.Tag != "" && !slices.Contains(texts(m["tags"]), c.Tag)
+				c.Tag != "" && !slices.Contains(texts(m["tags"]), c.Tag) ||
+				!hasText(m, strings.ToLower(c.Query))
 		})
 		if s.stdout.json {
 			return s.stdout.document(map[string]any{"modules": anyMaps(all)})
@@ -47,6 +49,12 @@ func (c *modulesCmd) Run(s *session) error {
 		}
 		return s.stdout.table([]string{"MODULE", "VERSION", "NODES", "BEHAVIOUR", "DESCRIPTION"}, rows)
 	})
+}
+
+// hasText reports whether a module has a text, in lower case, where people look.
+func hasText(m map[string]any, query string) bool {
+	return slices.ContainsFunc(append([]string{text(m["module_id"]), text(m["name"]), text(m["description"])}, texts(m["tags"])...),
+		func(s string) bool { return strings.Contains(strings.ToLower(s), query) })
 }
 
 func anyMaps(list []map[string]any) []any {
