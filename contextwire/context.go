@@ -117,11 +117,44 @@ func (w *writer) identity(id *module.Identity, depth int) {
 
 // EncodeContext writes [ContextMap] in ct, as for storing a task.
 func EncodeContext(c *module.Context, ct ContentType) ([]byte, error) {
-	return Encode(ct, ContextMap(c))
+	if c.RedactedInputs() != nil || c.RedactedOutput() != nil {
+		return Encode(ct, ContextMap(c))
+	}
+	w := newWriter(make([]byte, 0, 192), ct, false)
+	w.context(c, 0)
+	if w.err != nil {
+		return nil, w.err
+	}
+	return w.buf, nil
+}
+
+// The text around the trace ID of a Context that has nothing else, which is that of
+// most tasks.
+const (
+	bareBegin = `{"_context_version":1,"trace_id":"`
+	bareEnd   = `","caller_id":null,"call_chain":[],"identity":null,"data":{}}`
+	bareID    = 32
+)
+
+// bareTrace is the trace ID of such a Context, "" for any other.
+func bareTrace(body []byte) string {
+	if len(body) != len(bareBegin)+bareID+len(bareEnd) || string(body[:len(bareBegin)]) != bareBegin || string(body[len(bareBegin)+bareID:]) != bareEnd {
+		return ""
+	}
+	id := string(body[len(bareBegin) : len(bareBegin)+bareID])
+	if !module.ValidTraceID(id) {
+		return ""
+	}
+	return id
 }
 
 // DecodeContext reads what [EncodeContext] wrote.
 func DecodeContext(body []byte, ct ContentType, lim Limits) (*module.Context, error) {
+	if ct == JSON && lim == (Limits{}) {
+		if id := bareTrace(body); id != "" {
+			return module.RestoreContext(module.ContextWire{TraceID: id, CallChain: []string{}, Data: map[string]any{}}), nil
+		}
+	}
 	m, err := DecodeMap(ct, body, lim)
 	if err != nil {
 		return nil, err

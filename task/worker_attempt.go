@@ -26,9 +26,36 @@ type attempt struct {
 	// when the task may pass to another node (rule 4).
 	alarm    *time.Timer
 	progress *Progress // the last that the module told
-	running  bool
+	handler  handlerState
+	back     chan struct{} // closed when the handler returns; made by who waits for that
 	done     bool
 	gone     chan struct{} // closed when done
+}
+
+// handlerState is how far the handler of an attempt is.
+type handlerState uint8
+
+const (
+	handlerWaits handlerState = iota
+	handlerRuns
+	// handlerReturned and handlerGiven: it reports, or was given up by whoever does.
+	handlerReturned
+	handlerGiven
+)
+
+// settle moves a handler that runs on; false when it does not run.
+func (a *attempt) settle(to handlerState) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.handler != handlerRuns {
+		return false
+	}
+	a.handler = to
+	if a.back != nil {
+		close(a.back)
+		a.back = nil
+	}
+	return true
 }
 
 // cancel ends the run with a cause. The first cause stays.
@@ -84,7 +111,7 @@ func (w *Worker) accept(ctx, work context.Context, answer ClaimAnswer, sent time
 			confirm = append(confirm, a)
 			continue
 		}
-		w.owned.Go(func() { w.handle(a) }) //nolint:contextcheck // the end of an attempt is reported though the work is over
+		w.launch(a)
 	}
 	if len(confirm) > 0 {
 		w.owned.Go(func() { w.confirm(work, confirm) })
@@ -150,27 +177,41 @@ func (w *Worker) begin(a *attempt, v LeaseVerdict, sent time.Time) {
 	if v.Cancel != nil {
 		a.cancel(causeOf(v.Cancel))
 	}
-	w.owned.Go(func() { w.handle(a) })
+	w.launch(a)
 }
 
-// handle runs an attempt to its end and reports it.
-func (w *Worker) handle(a *attempt) {
+// launch runs an attempt to its end and reports it, in a goroutine that is owned
+// until that is done or its handler is given up.
+func (w *Worker) launch(a *attempt) {
+	w.owned.Add(1)
+	go func() {
+		if w.handle(a) {
+			w.owned.Done()
+		}
+	}()
+}
+
+// handle returns false when somebody else reports in its place.
+func (w *Worker) handle(a *attempt) bool {
 	if a.ctx.Err() != nil { // before anything was done
 		w.report(a, FinishReport{Outcome: OutcomeReleased, Cause: string(cancel.ReasonOf(context.Cause(a.ctx)))})
-		return
+		return true
 	}
 	a.mu.Lock()
-	a.running = true
+	a.handler = handlerRuns
 	a.mu.Unlock()
-	ended := make(chan FinishReport, 1)
-	go func() { ended <- w.invoke(a) }()
-	var rep FinishReport
-	select {
-	case rep = <-ended:
-	case <-a.ctx.Done():
-		rep = w.waitForHandler(a, ended)
+	unwatch := context.AfterFunc(a.ctx, func() { w.waitForHandler(a) })
+	rep := w.invoke(a)
+	unwatch()
+	if a.settle(handlerReturned) {
+		w.report(a, rep)
+		return true
 	}
-	w.report(a, rep)
+	w.mu.Lock()
+	w.debt--
+	w.mu.Unlock()
+	poke(w.free)
+	return false
 }
 
 // handlerGrace is how long a cancelled handler may take to return before its slot
@@ -178,28 +219,40 @@ func (w *Worker) handle(a *attempt) {
 // returns earlier.
 const handlerGrace = 10 * time.Second
 
-func (w *Worker) waitForHandler(a *attempt, ended <-chan FinishReport) FinishReport {
+// waitForHandler gives up a cancelled handler that does not return, and reports in its
+// place.
+func (w *Worker) waitForHandler(a *attempt) {
+	back := make(chan struct{})
+	a.mu.Lock()
+	runs := a.handler == handlerRuns
+	if runs {
+		a.back = back
+	}
+	a.mu.Unlock()
+	if !runs {
+		return
+	}
 	timer := time.NewTimer(handlerGrace)
 	defer timer.Stop()
 	select {
-	case rep := <-ended:
-		return rep
+	case <-back:
+		return
 	case <-timer.C:
 	case <-a.gone: // it was reported without waiting for the handler
 	}
 	w.mu.Lock()
-	w.debt++
+	given := a.settle(handlerGiven)
+	if given {
+		w.debt++
+	}
 	w.mu.Unlock()
+	if !given {
+		return
+	}
+	defer w.owned.Done()
 	w.log.Warn("a handler ignores its cancellation", "task_id", a.g.TaskID, "module_id", a.g.ModuleID, "node", w.opts.Node,
 		"cause", context.Cause(a.ctx))
-	go func() {
-		<-ended
-		w.mu.Lock()
-		w.debt--
-		w.mu.Unlock()
-		poke(w.free)
-	}()
-	return w.outcome(a, nil, module.Errorf(module.CodeExecutionCancelled, "the module was told to stop and did not"))
+	w.report(a, w.outcome(a, nil, module.Errorf(module.CodeExecutionCancelled, "the module was told to stop and did not")))
 }
 
 // invoke runs the call of an attempt.
@@ -214,7 +267,7 @@ func (w *Worker) invoke(a *attempt) (rep FinishReport) {
 	if err != nil {
 		return w.outcome(a, nil, err)
 	}
-	tell := w.teller(a)
+	tell := teller{w: w, a: a}
 	defer tell.stop()
 	req.Progress = tell.report
 	run := module.TaskRun{TaskID: a.g.TaskID, Attempt: a.g.Attempt, Checkpoint: a.g.Checkpoint}

@@ -105,7 +105,7 @@ func (w *Worker) finishUp() error {
 	w.draining = true
 	for _, a := range w.attempts {
 		a.mu.Lock()
-		if !a.running { // granted and not begun
+		if a.handler == handlerWaits { // granted and not begun
 			a.cancel(cancel.Because(cancel.Shutdown, w.opts.Node, ""))
 		}
 		a.mu.Unlock()

@@ -99,49 +99,69 @@ func (s *WorkerStats) count(rep FinishReport) {
 }
 
 // teller passes on what a module says of its progress: the last word, not too often,
-// and never holding the module up.
+// and never holding the module up. Most modules say nothing, so it begins with the
+// first word.
 type teller struct {
-	report func(module.ProgressReport)
-	stop   func()
+	w    *Worker
+	a    *attempt
+	news chan struct{}
+
+	mu      sync.Mutex
+	over    bool
+	silence context.CancelFunc // nil before the first word
+	owned   sync.WaitGroup
 }
 
-func (w *Worker) teller(a *attempt) teller {
-	news := make(chan struct{}, 1)
-	telling, silence := context.WithCancel(a.ctx)
-	var owned sync.WaitGroup
-	owned.Go(func() {
-		for {
-			select {
-			case <-news:
-			case <-telling.Done():
-				return
-			}
-			a.mu.Lock()
-			p := *a.progress
-			a.mu.Unlock()
-			ctx, stop := context.WithTimeout(telling, a.patience())
-			err := w.src.Progress(ctx, ProgressReport{LeaseRef: a.g.LeaseRef, Done: p.Done, Total: p.Total, Note: p.Note})
-			stop()
-			if e := module.AsError(err); e != nil && e.Code == module.CodeTaskLeaseLost {
-				a.lose()
-			}
-			select {
-			case <-time.After(w.opts.ProgressEvery):
-			case <-telling.Done():
-				return
-			}
+// report takes one word of the module. After stop nothing is passed on.
+func (t *teller) report(p module.ProgressReport) {
+	t.a.mu.Lock()
+	t.a.progress = &Progress{Done: p.Done, Total: p.Total, Note: p.Note}
+	t.a.mu.Unlock()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.over {
+		return
+	}
+	if t.silence == nil {
+		telling, silence := context.WithCancel(t.a.ctx)
+		t.news, t.silence = make(chan struct{}, 1), silence
+		t.owned.Go(func() { t.run(telling) })
+	}
+	poke(t.news)
+}
+
+// run tells until it is silenced.
+func (t *teller) run(telling context.Context) {
+	for {
+		select {
+		case <-t.news:
+		case <-telling.Done():
+			return
 		}
-	})
-	return teller{
-		report: func(p module.ProgressReport) {
-			a.mu.Lock()
-			a.progress = &Progress{Done: p.Done, Total: p.Total, Note: p.Note}
-			a.mu.Unlock()
-			poke(news)
-		},
-		stop: func() {
-			silence()
-			owned.Wait()
-		},
+		t.a.mu.Lock()
+		p := *t.a.progress
+		t.a.mu.Unlock()
+		ctx, stop := context.WithTimeout(telling, t.a.patience())
+		err := t.w.src.Progress(ctx, ProgressReport{LeaseRef: t.a.g.LeaseRef, Done: p.Done, Total: p.Total, Note: p.Note})
+		stop()
+		if e := module.AsError(err); e != nil && e.Code == module.CodeTaskLeaseLost {
+			t.a.lose()
+		}
+		select {
+		case <-time.After(t.w.opts.ProgressEvery):
+		case <-telling.Done():
+			return
+		}
+	}
+}
+
+func (t *teller) stop() {
+	t.mu.Lock()
+	t.over = true
+	silence := t.silence
+	t.mu.Unlock()
+	if silence != nil {
+		silence()
+		t.owned.Wait()
 	}
 }
