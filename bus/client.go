@@ -57,11 +57,13 @@ type Client struct {
 	// inbox is the prefix under which replies and probes arrive.
 	inbox string
 
-	mu      sync.Mutex
-	pending map[string]*attempt // by reply token
-	calls   map[string]*outgoing
-	hosts   map[proc]*host
-	closed  bool
+	rooms   rooms
+	waiters waiters
+
+	mu     sync.Mutex
+	calls  map[string]*outgoing
+	hosts  map[proc]*host
+	closed bool
 
 	active        sync.WaitGroup // calls
 	reconnectedAt stamp
@@ -76,25 +78,53 @@ type outgoing struct {
 	req contextwire.Request // the attempts write into it
 	// first is the attempt that nearly always is the only one.
 	first attempt
+	// current is the attempt that waits for its end, nil while there is none. The
+	// client's lock guards it.
+	current *attempt
 	// trace is that of the attempt that ended last; only its attempts write it.
 	trace map[string]any
 	// body is where the request's body is, when it is too large for a message.
 	body *largeBody
-	// stopped is closed by stop, after cause was set.
-	stopped chan struct{}
-	once    sync.Once
-	cause   error
+	wait *waiter
 
-	mu    sync.Mutex
-	owner proc // the process that has it, as far as known
+	mu      sync.Mutex
+	owner   proc          // the process that has it, as far as known
+	cause   error         // why it was stopped, nil while it was not
+	stopped chan struct{} // made by done, closed by stop
 }
 
 // stop ends the call on this side, whatever the caller's context says.
 func (o *outgoing) stop(cause error) {
-	o.once.Do(func() {
-		o.cause = cause
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.cause != nil {
+		return
+	}
+	o.cause = cause
+	if o.stopped != nil {
 		close(o.stopped)
-	})
+	}
+	o.wait.poke()
+}
+
+// stopCause is why the call was stopped, nil when it was not.
+func (o *outgoing) stopCause() error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.cause
+}
+
+// done is closed when the call is stopped.
+func (o *outgoing) done() <-chan struct{} {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.stopped == nil {
+		o.stopped = make(chan struct{})
+		if o.cause != nil {
+			close(o.stopped)
+		}
+	}
+	return o.stopped
 }
 
 func (o *outgoing) setOwner(p proc) {
@@ -121,7 +151,7 @@ func NewClient(conns *Conns, o ClientOptions) (*Client, error) {
 		evidence: o.Evidence,
 		tracer:   tracerOf(o.TracerProvider),
 		inbox:    conns.Calls.NewInbox(),
-		pending:  map[string]*attempt{}, calls: map[string]*outgoing{}, hosts: map[proc]*host{},
+		calls:    map[string]*outgoing{}, hosts: map[proc]*host{},
 	}
 	if c.name == "" {
 		c.name = "client"
@@ -224,11 +254,11 @@ func (c *Client) Call(ctx context.Context, id string, in any, opts ...module.Cal
 		return nil, err
 	}
 	defer stop()
-	reply, err := c.Invoke(ctx, req)
+	output, _, err := c.exchange(ctx, kindCall, &req, nil)
 	if err != nil {
 		return nil, err
 	}
-	return reply.Output, nil
+	return output, nil
 }
 
 // Call is [Client.Call] with a typed output.
@@ -241,46 +271,67 @@ func Call[Out any](ctx context.Context, c *Client, id string, in any, opts ...mo
 	return out, module.FromMap(m, &out)
 }
 
+func noStop() {}
+
 // requestFor turns call options into a request.
-func requestFor(ctx context.Context, id string, inputs map[string]any, opts []module.CallOption) (*contextwire.Request, context.Context, context.CancelFunc, error) {
+func requestFor(ctx context.Context, id string, inputs map[string]any, opts []module.CallOption) (contextwire.Request, context.Context, context.CancelFunc, error) {
+	if len(opts) > 0 {
+		return requestWith(ctx, id, inputs, opts)
+	}
+	req := contextwire.Request{ModuleID: id, Inputs: inputs, Context: module.FromContext(ctx)}
+	if req.Context != nil {
+		descend(&req)
+		return req, ctx, noStop, nil
+	}
+	// The call belongs to the trace that its caller is in; without one exchange makes
+	// a Context, and a trace.
+	if sc := trace.SpanContextFromContext(ctx); sc.IsValid() {
+		req.Context = module.NewContext(module.ContextOptions{TraceParent: traceParentOf(sc)})
+	}
+	return req, ctx, noStop, nil
+}
+
+// descend puts a call below the one that req's Context belongs to.
+func descend(req *contextwire.Request) {
+	if info := req.Context.Call(); info.ID != "" {
+		req.Parent, req.Root = info.ID, info.Root
+		if req.Root == "" {
+			req.Root = info.ID
+		}
+	}
+}
+
+func requestWith(ctx context.Context, id string, inputs map[string]any, opts []module.CallOption) (contextwire.Request, context.Context, context.CancelFunc, error) {
 	var o module.CallOptions
 	for _, opt := range opts {
 		opt(&o)
 	}
-	stop := context.CancelFunc(func() {})
+	stop := context.CancelFunc(noStop)
 	if o.Timeout != nil {
 		switch {
 		case *o.Timeout < 0:
-			return nil, nil, nil, module.Errorf(module.CodeInvalidInput, "call timeout is negative")
+			return contextwire.Request{}, nil, nil, module.Errorf(module.CodeInvalidInput, "call timeout is negative")
 		case *o.Timeout > 0:
 			ctx, stop = context.WithTimeoutCause(ctx, *o.Timeout, cancel.Because(cancel.Timeout, "", "call timeout"))
 		}
 	}
 	parent := module.FromContext(ctx)
-	req := &contextwire.Request{ModuleID: id, Inputs: inputs, Version: o.VersionHint, Progress: o.Progress, Node: o.Node}
-	if tp := o.TraceParent; parent == nil && tp == nil {
-		// The call belongs to the trace that its caller is in.
+	req := contextwire.Request{ModuleID: id, Inputs: inputs, Version: o.VersionHint, Progress: o.Progress, Node: o.Node}
+	if parent == nil && o.TraceParent == nil {
 		if sc := trace.SpanContextFromContext(ctx); sc.IsValid() {
 			o.TraceParent = traceParentOf(sc)
 		}
 	}
-	if parent == nil && o.Identity == nil && o.TraceParent == nil {
-		return req, ctx, stop, nil // exchange makes a Context, and a trace
-	}
-	if parent == nil {
-		parent = module.NewContext(module.ContextOptions{Identity: o.Identity, TraceParent: o.TraceParent})
-	} else {
-		if info := parent.Call(); info.ID != "" {
-			req.Parent, req.Root = info.ID, info.Root
-			if req.Root == "" {
-				req.Root = info.ID
-			}
-		}
+	switch {
+	case parent != nil:
+		req.Context = parent
+		descend(&req)
 		if o.Identity != nil || o.TraceParent != nil {
-			parent = override(parent, o)
+			req.Context = override(parent, o)
 		}
+	case o.Identity != nil || o.TraceParent != nil:
+		req.Context = module.NewContext(module.ContextOptions{Identity: o.Identity, TraceParent: o.TraceParent})
 	}
-	req.Context = parent
 	return req, ctx, stop, nil
 }
 
@@ -328,12 +379,22 @@ func (c *Client) Check(ctx context.Context, req *contextwire.Request) (*module.P
 func (c *Client) onReply(m *nats.Msg) {
 	c.counts.in.observe(int64(len(m.Data)))
 	token := m.Subject[strings.LastIndexByte(m.Subject, '.')+1:]
+	call := token[:max(strings.LastIndexByte(token, '-'), 0)]
 	c.mu.Lock()
-	a := c.pending[token]
+	a := c.waitingLocked(call, token)
 	c.mu.Unlock()
 	if a != nil {
 		a.deliver(m)
 	}
+}
+
+// waitingLocked returns the attempt of a call whose reply subject ends in token, nil
+// when it no longer waits.
+func (c *Client) waitingLocked(call, token string) *attempt {
+	if o := c.calls[call]; o != nil && o.current != nil && o.current.token == token {
+		return o.current
+	}
+	return nil
 }
 
 // probeToken is the last token of the subject on which a client is probed.
@@ -357,7 +418,7 @@ func (c *Client) onProbe(m *nats.Msg) {
 	c.mu.Lock()
 	for _, key := range probe.Calls {
 		call, n, ok := contextwire.ParseKey(key)
-		if !ok || c.pending[replyToken(call, n)] == nil {
+		if !ok || c.waitingLocked(call, replyToken(call, n)) == nil {
 			answer.Unknown = append(answer.Unknown, key)
 		}
 	}

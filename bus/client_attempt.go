@@ -37,44 +37,24 @@ type attempt struct {
 	deadline time.Time
 
 	key     cancel.Key
-	token   string
+	reply   string // the subject of its frames
+	token   string // the last token of it
 	started time.Time
-	frames  chan *nats.Msg
-	lost    chan *module.Error // capacity 1
-	in      *inflow            // nil unless the call is a stream
-	host    *host              // the process that has it; only run writes it
+	mail    mailbox
+	in      *inflow // nil unless the call is a stream
+	host    *host   // the process that has it; only run writes it
 	grace   time.Duration
 	heard   bool // a frame came, so somebody has the call
 	// accepted says that the caller knows who has it.
 	accepted bool
 	fate     fate
+
+	// Place in the list of the host's open calls, guarded by the host's lock.
+	prevOpen, nextOpen *attempt
 }
 
 // replyToken is the last token of an attempt's reply subject.
 func replyToken(call string, attempt int) string { return call + "-" + strconv.Itoa(attempt) }
-
-// deliver is called by the reply subscription and never blocks: an attempt
-// expects few frames, and of those only progress may be left out.
-func (a *attempt) deliver(m *nats.Msg) {
-	if a.in != nil {
-		a.in.deliver(m)
-		return
-	}
-	for {
-		select {
-		case a.frames <- m:
-			return
-		default:
-		}
-		if !mustArrive(m) {
-			return
-		}
-		select {
-		case <-a.frames: // progress nobody has read yet makes room for the end
-		default:
-		}
-	}
-}
 
 // mustArrive reports whether m is the last message of a call, or the trace that
 // comes before it.
@@ -83,43 +63,39 @@ func mustArrive(m *nats.Msg) bool {
 	return kind.Terminal() || kind == contextwire.FrameTrace || isNoResponders(m)
 }
 
-// fail ends the attempt because its owner is gone.
-func (a *attempt) fail(e *module.Error) {
-	select {
-	case a.lost <- e:
-	default: // it has failed already
-	}
-}
-
 // run sends the request and waits for the end.
 func (a *attempt) run(ctx context.Context) (map[string]any, proc, error) {
 	c := a.client
 	a.key = cancel.Key{Call: a.req.CallID, Attempt: a.req.Attempt}
-	a.token = replyToken(a.req.CallID, a.req.Attempt)
-	a.lost = make(chan *module.Error, 1)
-	if a.in == nil {
-		a.frames = make(chan *nats.Msg, 4)
+	if a.reply == "" {
+		a.reply = c.inbox + "." + replyToken(a.req.CallID, a.req.Attempt)
 	}
+	a.token = a.reply[len(c.inbox)+1:]
 	defer a.in.close()
-	a.grace, a.started = a.target.grace, time.Now()
+	a.grace = a.target.grace
 
-	m, err := a.message(ctx)
+	room := c.rooms.take()
+	size, err := a.message(ctx, room)
 	if err != nil {
 		return nil, proc{}, err
 	}
+	a.started = time.Now() // now, since storing a large body may have taken its time
 	c.mu.Lock()
-	c.pending[a.token] = a
+	a.out.current = a
 	c.mu.Unlock()
 	if a.target.directed() {
 		a.adopt(a.target.proc)
 	}
 	defer a.leave()
 
-	if err := c.conns.Calls.Publish(m); err != nil {
+	if err := c.conns.Calls.Publish(&room.msg); err != nil {
 		a.fate = fateRefused
 		return nil, a.target.proc, err
 	}
-	c.counts.out.observe(int64(len(m.Data)))
+	if a.out.body == nil { // else what stores it may still read it
+		c.rooms.give(room)
+	}
+	c.counts.out.observe(int64(size))
 	return a.wait(ctx)
 }
 
@@ -139,7 +115,7 @@ func (a *attempt) adopt(p proc) {
 func (a *attempt) leave() {
 	c := a.client
 	c.mu.Lock()
-	delete(c.pending, a.token)
+	a.out.current = nil
 	c.mu.Unlock()
 	if a.host != nil {
 		a.host.remove(a)
@@ -159,75 +135,49 @@ func (a *attempt) owner() proc {
 //nolint:contextcheck // a notice must leave though the call is over
 func (a *attempt) wait(ctx context.Context) (map[string]any, proc, error) {
 	done := ctx.Done()
-	var backstop, silence <-chan time.Time
-	var timers []*time.Timer
-	timer := func(d time.Duration) <-chan time.Time {
-		t := time.NewTimer(d)
-		timers = append(timers, t)
-		return t.C
-	}
-	defer func() {
-		for _, t := range timers {
-			t.Stop()
-		}
-	}()
+	at := limits{waiter: a.out.wait}
 	armBackstop := func() {
 		if left, limited := budget(a.deadline); limited {
-			backstop = timer(left + a.patience())
+			at.backstop = time.Now().Add(left + a.patience())
 		}
 	}
-	waiting := time.Now()
 	if a.host == nil {
-		silence = timer(silenceLimit)
+		at.silence = time.Now().Add(silenceLimit)
 	}
 	armBackstop()
-	read := func(m *nats.Msg) (map[string]any, bool, error) {
-		silence = nil
-		grace := a.grace
-		body, over, err := a.frame(ctx, m)
-		if a.grace != grace {
-			armBackstop()
-		}
-		return body, over, err
-	}
 	for {
-		if m := a.in.next(); m != nil {
+		m, lost := a.next()
+		if m != nil {
 			// It is read even when its owner is lost since; a reader that was told to
 			// stop reads no more.
-			if cause := a.ended(ctx); cause != nil {
-				return nil, a.owner(), a.stop(cause)
+			if a.in != nil {
+				if cause := a.ended(ctx); cause != nil {
+					return nil, a.owner(), a.stop(cause)
+				}
 			}
-			body, over, err := read(m)
+			at.silence = time.Time{}
+			grace := a.grace
+			body, over, err := a.frame(ctx, m)
 			if over || err != nil {
 				return body, a.owner(), err
+			}
+			if a.grace != grace {
+				armBackstop()
 			}
 			continue
 		}
-		select {
-		case m := <-a.frames:
-			body, over, err := read(m)
-			if over || err != nil {
-				return body, a.owner(), err
-			}
-		case <-a.in.arrived():
-		case <-a.in.due():
-			a.grant()
-		case e := <-a.lost:
-			if a.in.hasEnd() {
-				continue
-			}
+		if cause := a.out.stopCause(); cause != nil {
+			return nil, a.owner(), a.stop(cause)
+		}
+		if lost != nil && !a.in.hasEnd() {
 			a.fate = fateLost
 			a.client.giveUp(a, cancel.Because(cancel.NodeLost, a.client.name, "owner lost"))
-			return nil, a.owner(), e
-		case <-silence:
-			if time.Since(waiting) > silenceLimit+tick/2 {
-				// It was this process that stood still; the frame may be here.
-				waiting, silence = time.Now(), timer(silenceLimit)
-				continue
-			}
-			a.fate = fateLost
-			a.client.giveUp(a, cancel.Because(cancel.NodeLost, a.client.name, "no host accepted the call"))
-			return nil, a.owner(), a.client.lostError(a, proc{}, "no host accepted the call")
+			return nil, a.owner(), lost
+		}
+		select {
+		case <-a.out.wait.wake:
+		case <-a.in.due():
+			a.grant()
 		case <-done:
 			cause := context.Cause(ctx)
 			if !isTimeout(cause) {
@@ -236,30 +186,54 @@ func (a *attempt) wait(ctx context.Context) (map[string]any, proc, error) {
 			// The owner ends it by its own clock; its answer is worth waiting for.
 			done = nil
 			if a.deadline.IsZero() {
-				backstop = timer(a.patience())
+				at.backstop = time.Now().Add(a.patience())
 			}
-		case <-a.out.stopped:
-			return nil, a.owner(), a.stop(a.out.cause)
-		case <-backstop:
-			if a.in.hasEnd() {
-				continue
+		case <-at.due():
+			at.armed = time.Time{}
+			if e := a.late(&at); e != nil {
+				return nil, a.owner(), e
 			}
-			a.fate = fateGivenUp
-			a.client.giveUp(a, cancel.Because(cancel.Timeout, a.client.name, "no answer in time"))
-			return nil, a.owner(), module.Errorf(module.CodeModuleTimeout, "the owner did not answer in time").
-				WithDetails(map[string]any{"module_id": a.req.ModuleID})
 		}
 	}
 }
 
+// late ends the attempt when one of its limits has come.
+//
+//nolint:contextcheck // a notice must leave though the call is over
+func (a *attempt) late(at *limits) *module.Error {
+	now := time.Now()
+	switch {
+	case !at.silence.IsZero() && !now.Before(at.silence):
+		if now.Sub(at.silence) > tick/2 {
+			// It was this process that stood still; the frame may be here.
+			at.silence = now.Add(silenceLimit)
+			return nil
+		}
+		a.fate = fateLost
+		a.client.giveUp(a, cancel.Because(cancel.NodeLost, a.client.name, "no host accepted the call"))
+		return a.client.lostError(a, proc{}, "no host accepted the call")
+	case !at.backstop.IsZero() && !now.Before(at.backstop):
+		if a.in.hasEnd() {
+			at.backstop = time.Time{} // it is about to be read
+			return nil
+		}
+		a.fate = fateGivenUp
+		a.client.giveUp(a, cancel.Because(cancel.Timeout, a.client.name, "no answer in time"))
+		return module.Errorf(module.CodeModuleTimeout, "the owner did not answer in time").
+			WithDetails(map[string]any{"module_id": a.req.ModuleID})
+	}
+	return nil
+}
+
 // ended is why this side no longer waits, when it does not.
 func (a *attempt) ended(ctx context.Context) error {
-	select {
-	case <-a.out.stopped:
-		return a.out.cause
-	default:
+	if cause := a.out.stopCause(); cause != nil {
+		return cause
 	}
-	if cause := context.Cause(ctx); cause != nil && !isTimeout(cause) {
+	if ctx.Err() == nil {
+		return nil
+	}
+	if cause := context.Cause(ctx); !isTimeout(cause) {
 		return cause
 	}
 	return nil
@@ -296,8 +270,8 @@ func (a *attempt) frame(ctx context.Context, m *nats.Msg) (body map[string]any, 
 		a.fate = fateRefused
 		return nil, true, a.client.nobody(a)
 	}
-	f, err := contextwire.DecodeFrame(contextwire.Header(m.Header), m.Data, a.client.limits)
-	if err != nil {
+	f := &contextwire.Frame{}
+	if err := f.Decode(contextwire.Header(m.Header), m.Data, a.client.limits); err != nil {
 		a.dropReply(m)
 		// Whatever it was, the call ends here, so it must end there.
 		a.client.giveUp(a, cancel.Because(cancel.Caller, a.client.name, "the answer cannot be read"))

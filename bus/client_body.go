@@ -26,42 +26,43 @@ type largeBody struct {
 // the reply subject, <inbox>.<call>-<attempt>.
 const requestBody = "-in"
 
-// message makes the request of an attempt. A body that is too large for a
-// message is put into the object store before, by the first attempt (wire
-// protocol, section 6).
-func (a *attempt) message(ctx context.Context) (*nats.Msg, error) {
+// message makes the request of an attempt and returns the size of its body in bytes.
+// A body that is too large for a message is put into the object store before, by the
+// first attempt (wire protocol, section 6).
+func (a *attempt) message(ctx context.Context, to *room) (size int, err error) {
 	c, out := a.client, a.out
-	m := &nats.Msg{Subject: a.target.subject, Reply: c.inbox + "." + a.token}
+	to.msg = nats.Msg{Subject: a.target.subject, Reply: a.reply}
+	m := &to.msg
 	if out.body == nil {
-		h, body, err := contextwire.EncodeRequest(a.req, contextwire.MsgPack)
+		h, body, err := to.encoder.Request(a.req, contextwire.MsgPack)
 		if err != nil {
-			return nil, err
+			return 0, err
 		}
 		if err := c.limits.CheckSize(len(body)); err != nil {
-			return nil, module.AsError(err).NotExecuted()
+			return 0, module.AsError(err).NotExecuted()
 		}
 		store := c.conns.storeFor(len(body))
 		if store == nil {
 			m.Header, m.Data = nats.Header(h), body
-			return m, fits(m, c.conns.Calls.MaxPayload())
+			return len(body), fits(m, c.conns.Calls.MaxPayload())
 		}
 		if err := a.upload(ctx, store, body); err != nil {
-			return nil, err
+			return 0, err
 		}
 	}
 	a.req.BodyRef = out.body.ref
 	if left, limited := budget(a.deadline); limited {
 		// The upload took some of it.
 		if a.req.Budget = left; left <= 0 {
-			return nil, module.Errorf(module.CodeModuleTimeout, "no time left to send the call").NotExecuted()
+			return 0, module.Errorf(module.CodeModuleTimeout, "no time left to send the call").NotExecuted()
 		}
 	}
 	h, err := contextwire.EncodeRequestHeader(a.req, contextwire.MsgPack)
 	if err != nil {
-		return nil, err
+		return 0, err
 	}
 	m.Header = nats.Header(h)
-	return m, fits(m, c.conns.Calls.MaxPayload())
+	return 0, fits(m, c.conns.Calls.MaxPayload())
 }
 
 // upload puts the body of the request into the object store. It ends with the
@@ -93,11 +94,12 @@ func (a *attempt) upload(ctx context.Context, store *bodyStore, body []byte) err
 // during runs f with a context that also ends when the call is stopped.
 func (o *outgoing) during(ctx context.Context, f func(ctx context.Context) error) error {
 	ctx, stop := context.WithCancelCause(ctx)
+	stopped := o.done()
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		select {
-		case <-o.stopped:
-			stop(o.cause)
+		case <-stopped:
+			stop(o.stopCause())
 		case <-ctx.Done():
 		}
 	})
@@ -114,6 +116,13 @@ func (a *attempt) readBody(ctx context.Context, f *contextwire.Frame) error {
 	if f.BodyRef == nil {
 		return nil
 	}
+	stored := *f // so that the usual frame need not be on the heap
+	err := a.readStored(ctx, &stored)
+	*f = stored
+	return err
+}
+
+func (a *attempt) readStored(ctx context.Context, f *contextwire.Frame) error {
 	c := a.client
 	store := c.conns.bodies()
 	switch {

@@ -35,14 +35,15 @@ func (c *Client) exchange(ctx context.Context, kind string, r *contextwire.Reque
 	if err := module.ValidateID(r.ModuleID); err != nil {
 		return nil, final{}, err
 	}
-	out := &outgoing{req: *r, stopped: make(chan struct{})}
+	out := &outgoing{req: *r, wait: c.waiters.take()}
+	defer c.waiters.give(out.wait)
 	req := &out.req
 	req.BodyRef = nil // that of a request which came in is not ours
 	if req.Stream = send != nil; req.Stream && req.Credit == (contextwire.Credit{}) {
 		req.Credit = c.window
 	}
 	if req.CallID == "" {
-		req.CallID = contextwire.NewCallID()
+		out.first.reply, req.CallID = c.mint()
 	}
 	ctx, span := c.startCall(ctx, kind, req)
 	began := time.Now()
@@ -108,6 +109,18 @@ func (c *Client) exchange(ctx context.Context, kind string, r *contextwire.Reque
 			return nil, final{proc: by, attempt: n}, c.cancelled(cause, req)
 		}
 	}
+}
+
+// mint makes a call ID and the reply subject of its first attempt, in one piece.
+func (c *Client) mint() (reply, call string) {
+	var room [128]byte
+	text := append(room[:0], c.inbox...)
+	text = append(text, '.')
+	from := len(text)
+	text = contextwire.AppendCallID(text)
+	to := len(text)
+	reply = string(append(text, "-1"...))
+	return reply, reply[from:to]
 }
 
 // callDeadline is the earlier of the context's deadline and the budget.
@@ -204,8 +217,8 @@ func (o *outgoing) pause(ctx context.Context, d time.Duration) error {
 	select {
 	case <-t.C:
 		return nil
-	case <-o.stopped:
-		return o.cause
+	case <-o.done():
+		return o.stopCause()
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}

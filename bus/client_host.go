@@ -3,6 +3,8 @@ package bus
 import (
 	"context"
 	"errors"
+	"iter"
+	"slices"
 	"sync"
 	"time"
 
@@ -33,7 +35,8 @@ type host struct {
 	proc   proc
 
 	mu       sync.Mutex
-	open     map[cancel.Key]*attempt
+	first    *attempt            // of the list of open calls
+	open     int                 // its length
 	told     map[cancel.Key]bool // what the process knows us to wait for
 	watching bool
 	active   bool // a call was opened since the last ping
@@ -53,7 +56,7 @@ func (c *Client) hostOf(p proc) *host {
 				delete(c.hosts, old) // an earlier life of some node
 			}
 		}
-		h = &host{client: c, proc: p, open: map[cancel.Key]*attempt{}, told: map[cancel.Key]bool{}}
+		h = &host{client: c, proc: p, told: map[cancel.Key]bool{}}
 		c.hosts[p] = h
 	}
 	return h
@@ -62,7 +65,12 @@ func (c *Client) hostOf(p proc) *host {
 func (h *host) add(a *attempt) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.open[a.key] = a
+	a.prevOpen, a.nextOpen = nil, h.first
+	if h.first != nil {
+		h.first.prevOpen = a
+	}
+	h.first = a
+	h.open++
 	h.active = true
 	if !h.watching {
 		h.watching = true
@@ -74,13 +82,42 @@ func (h *host) add(a *attempt) {
 func (h *host) isIdle() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return !h.watching && len(h.open) == 0
+	return !h.watching && h.open == 0
 }
 
 func (h *host) remove(a *attempt) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	delete(h.open, a.key)
+	switch {
+	case a.prevOpen != nil:
+		a.prevOpen.nextOpen = a.nextOpen
+	case h.first == a:
+		h.first = a.nextOpen
+	default:
+		return // it is in no list
+	}
+	if a.nextOpen != nil {
+		a.nextOpen.prevOpen = a.prevOpen
+	}
+	a.prevOpen, a.nextOpen = nil, nil
+	h.open--
+}
+
+// openLocked goes through the open calls.
+func (h *host) openLocked() iter.Seq[*attempt] {
+	return func(yield func(*attempt) bool) {
+		for a := h.first; a != nil && yield(a); a = a.nextOpen {
+		}
+	}
+}
+
+// byKeyLocked finds the open calls by their keys, for who looks for several.
+func (h *host) byKeyLocked() map[cancel.Key]*attempt {
+	all := make(map[cancel.Key]*attempt, h.open)
+	for a := range h.openLocked() {
+		all[a.key] = a
+	}
+	return all
 }
 
 func (h *host) suspect(d time.Duration) {
@@ -113,7 +150,7 @@ func (h *host) answered(took time.Duration) {
 func (h *host) load() float64 {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return float64(h.agedLocked()+time.Microsecond) * float64(len(h.open)+1)
+	return float64(h.agedLocked()+time.Microsecond) * float64(h.open+1)
 }
 
 // agedLocked is the smoothed latency, halved for every second without an answer:
@@ -153,18 +190,22 @@ func (h *host) watch() {
 func (h *host) changes(now time.Time) (opened, closed []cancel.Key, idle bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if len(h.open) == 0 && len(h.told) == 0 && !h.active {
+	if h.open == 0 && len(h.told) == 0 && !h.active {
 		h.watching = false
 		return nil, nil, true
 	}
 	h.active = false
-	for k, a := range h.open {
-		if !h.told[k] && now.Sub(a.started) >= tick && !a.in.hasEnd() {
+	for a := range h.openLocked() {
+		if k := a.key; !h.told[k] && now.Sub(a.started) >= tick && !a.in.hasEnd() {
 			opened = append(opened, k)
 		}
 	}
+	if len(h.told) == 0 {
+		return opened, closed, false
+	}
+	open := h.byKeyLocked()
 	for k := range h.told {
-		if a := h.open[k]; a == nil || a.in.hasEnd() {
+		if a := open[k]; a == nil || a.in.hasEnd() {
 			closed = append(closed, k)
 		}
 	}
@@ -226,13 +267,17 @@ func (h *host) onPong(body map[string]any, opened, closed []cancel.Key) {
 		delete(h.told, k)
 	}
 	var strangers []*attempt
+	var open map[cancel.Key]*attempt
+	if len(pong.Unknown) > 0 {
+		open = h.byKeyLocked()
+	}
 	for _, s := range pong.Unknown {
 		call, n, ok := contextwire.ParseKey(s)
 		if !ok {
 			continue
 		}
 		key := cancel.Key{Call: call, Attempt: n}
-		if a := h.open[key]; a != nil {
+		if a := open[key]; a != nil {
 			strangers = append(strangers, a)
 		}
 		h.told[key] = true // so that the next ping takes it back
@@ -246,10 +291,7 @@ func (h *host) onPong(body map[string]any, opened, closed []cancel.Key) {
 // lose ends every call on the process with BUS_NODE_LOST.
 func (h *host) lose(why string) {
 	h.mu.Lock()
-	lost := make([]*attempt, 0, len(h.open))
-	for _, a := range h.open {
-		lost = append(lost, a)
-	}
+	lost := slices.Collect(h.openLocked())
 	clear(h.told)
 	h.mu.Unlock()
 	ends := make([]*module.Error, len(lost))

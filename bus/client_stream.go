@@ -39,7 +39,7 @@ func (c *Client) Stream(ctx context.Context, id string, in any, opts ...module.C
 		}
 		defer stop()
 		left := false
-		_, err = c.InvokeStream(ctx, req, func(chunk module.Chunk) error {
+		_, err = c.InvokeStream(ctx, &req, func(chunk module.Chunk) error {
 			if left = !yield(chunk, nil); left {
 				return readerLeft()
 			}
@@ -76,13 +76,13 @@ type inflow struct {
 	taken    contextwire.Credit
 	told     contextwire.Credit // what taken was in the last grant
 	expected uint64             // number of the next data frame
+	fresh    bool               // a chunk was taken since tick was set
 
 	mu     sync.Mutex
 	queue  []*nats.Msg
 	unread contextwire.Credit // data in queue
 	ended  bool               // the terminal frame is in queue, or was
 	flood  bool               // the owner sent more than it may
-	wake   chan struct{}      // capacity 1
 }
 
 const (
@@ -96,10 +96,10 @@ const (
 )
 
 func newInflow(send func(module.Chunk) error, window contextwire.Credit) *inflow {
-	return &inflow{send: send, window: window, tick: time.NewTimer(grantEvery), wake: make(chan struct{}, 1)}
+	return &inflow{send: send, window: window, tick: time.NewTimer(grantEvery)}
 }
 
-// deliver is called by the reply subscription and never blocks.
+// deliver takes a message in.
 func (s *inflow) deliver(m *nats.Msg) {
 	h := contextwire.Header(m.Header)
 	kind := contextwire.FrameKind(h.Get(contextwire.HeaderFrame))
@@ -124,10 +124,6 @@ func (s *inflow) deliver(m *nats.Msg) {
 		return // progress nobody has read yet
 	}
 	s.queue = append(s.queue, m)
-	select {
-	case s.wake <- struct{}{}:
-	default:
-	}
 }
 
 // next takes the oldest frame, nil when there is none.
@@ -168,18 +164,14 @@ func (s *inflow) hasEnd() bool {
 	return s.ended
 }
 
-// arrived tells that a frame may be there.
-func (s *inflow) arrived() <-chan struct{} {
-	if s == nil {
-		return nil
-	}
-	return s.wake
-}
-
-// due tells that it is time for a grant.
+// due tells that it is time for a grant. It is asked when nothing is there to read.
 func (s *inflow) due() <-chan time.Time {
 	if s == nil {
 		return nil
+	}
+	if s.fresh {
+		s.fresh = false
+		s.tick.Reset(grantIdle)
 	}
 	return s.tick.C
 }
@@ -245,7 +237,7 @@ func (a *attempt) data(f *contextwire.Frame, m *nats.Msg) *module.Error {
 	if 2*frames >= s.window.Frames || 2*bytes >= s.window.Bytes {
 		a.grant()
 	} else {
-		s.tick.Reset(grantIdle)
+		s.fresh = true
 	}
 	return nil
 }
@@ -267,6 +259,7 @@ func (a *attempt) hand(chunk module.Chunk) error {
 // window more.
 func (a *attempt) grant() {
 	s := a.in
+	s.fresh = false
 	s.tick.Reset(grantEvery)
 	if s.to == "" {
 		return

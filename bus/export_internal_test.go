@@ -34,10 +34,15 @@ func (c *Client) Tables() (pending, calls, hosts, open int) {
 	defer c.mu.Unlock()
 	for _, h := range c.hosts {
 		h.mu.Lock()
-		open += len(h.open) + len(h.told)
+		open += h.open + len(h.told)
 		h.mu.Unlock()
 	}
-	return len(c.pending), len(c.calls), len(c.hosts), open
+	for _, o := range c.calls {
+		if o.current != nil {
+			pending++
+		}
+	}
+	return pending, len(c.calls), len(c.hosts), open
 }
 
 // Fetched is how many bytes of bodies from the object store n holds.

@@ -10,10 +10,16 @@ import (
 // NewCallID returns a fresh call ID: 128 random bits as 22 characters. It does
 // not begin with "-", so that a command line does not take it for a flag.
 func NewCallID() string {
+	var room [22]byte
+	return string(AppendCallID(room[:0]))
+}
+
+// AppendCallID is [NewCallID] onto dst.
+func AppendCallID(dst []byte) []byte {
 	var raw [16]byte
 	for {
 		_, _ = rand.Read(raw[:]) // documented never to fail
-		if id := base64.RawURLEncoding.EncodeToString(raw[:]); id[0] != '-' {
+		if id := base64.RawURLEncoding.AppendEncode(dst, raw[:]); id[len(dst)] != '-' {
 			return id
 		}
 	}

@@ -14,40 +14,45 @@ import (
 // its header, Unexecuted. Missing or malformed headers and bodies are
 // BUS_BAD_MESSAGE.
 func DecodeFrame(h Header, body []byte, lim Limits) (*Frame, error) {
+	f := &Frame{}
+	if err := f.Decode(h, body, lim); err != nil {
+		return nil, err
+	}
+	return f, nil
+}
+
+// Decode is [DecodeFrame] into f, which must be zero. After an error f is of no use.
+func (f *Frame) Decode(h Header, body []byte, lim Limits) error {
 	lim = lim.withDefaults()
 	var fields headerFields // large, and gone when the headers are read
 	in := &fields
 	if err := in.read(h, lim); err != nil {
-		return nil, err
+		return err
 	}
-	kind := FrameKind(in.frame.value)
-	f := &Frame{Kind: kind}
+	f.Kind = FrameKind(in.frame.value)
 	switch {
-	case kind == "":
-		return nil, refuse("frame", "header apbus-frame is missing")
-	case !kind.Known():
-		return f, nil
+	case f.Kind == "":
+		return refuse("frame", "header apbus-frame is missing")
+	case !f.Kind.Known():
+		return nil
 	}
 	if err := f.readHeader(in); err != nil {
-		return nil, err
+		return err
 	}
-	if kind == FrameAccept {
-		return f, nil
+	if f.Kind == FrameAccept {
+		return nil
 	}
 	if in.bodyRef.present() {
 		var ok bool
 		if f.BodyRef, ok = ParseBodyRef(in.bodyRef.value); !ok {
-			return nil, malformed("body-ref", HeaderBodyRef)
+			return malformed("body-ref", HeaderBodyRef)
 		}
 		if f.BodyRef.Size > int64(lim.MaxBody) {
-			return nil, TooLarge(f.BodyRef.Size, int64(lim.MaxBody))
+			return TooLarge(f.BodyRef.Size, int64(lim.MaxBody))
 		}
-		return f, nil
+		return nil
 	}
-	if err := f.readBody(body, lim); err != nil {
-		return nil, err
-	}
-	return f, nil
+	return f.readBody(body, lim)
 }
 
 // DecodeBody reads the body of a frame that came with a BodyRef, after checking
