@@ -3,6 +3,8 @@ package bus_test
 import (
 	"context"
 	"errors"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -99,5 +101,35 @@ func (h tracingHost) Invoke(ctx context.Context, req *contextwire.Request) (*con
 		reply = &contextwire.Reply{}
 	}
 	reply.Trace = map[string]any{"module_id": req.ModuleID}
+	if n, ok := req.Inputs["nested"].(int64); ok {
+		reply.Trace["calls"] = slices.Repeat([]any{map[string]any{"module_id": strings.Repeat("x", 1<<10)}}, int(n))
+	}
 	return reply, err
+}
+
+// A trace names its node, and one that no message holds arrives without its nested
+// calls, which it counts.
+func TestTraceFitsAMessage(t *testing.T) {
+	onMesh(t, func(m *mesh) {
+		m.node("n1", tracingHost{newStubHost().add("mod.ok", module.Annotations{}, echo)})
+		c := m.client()
+		m.wait(c, "mod.ok")
+		for _, n := range []int64{3, 2000} {
+			reply, err := c.Invoke(m.t.Context(), &contextwire.Request{ModuleID: "mod.ok", Trace: true, Inputs: map[string]any{"nested": n}})
+			if err != nil || reply.Trace["node"] != "n1" {
+				m.t.Fatalf("%d nested calls: %v, %v", n, reply, err)
+			}
+			calls, _ := reply.Trace["calls"].([]any)
+			switch dropped := reply.Trace["calls_dropped"]; n {
+			case 3:
+				if len(calls) != 3 || dropped != nil {
+					m.t.Errorf("%d calls, %v dropped", len(calls), dropped)
+				}
+			default:
+				if len(calls) != 0 || dropped != n {
+					m.t.Errorf("%d calls, %v dropped, want %d", len(calls), dropped, n)
+				}
+			}
+		}
+	})
 }

@@ -389,7 +389,7 @@ func (r *running) execute() (map[string]any, *module.Error) {
 	req.Progress = r.reply.progress
 	reply, err := r.invoke(req)
 	if req.Trace && reply != nil && reply.Trace != nil {
-		r.reply.interim(&contextwire.Frame{Kind: contextwire.FrameTrace, Body: reply.Trace})
+		r.reply.trace(reply.Trace)
 	}
 	if r.flow != nil {
 		if e := r.flow.broken(err); e != nil {

@@ -3,6 +3,7 @@ package bus
 import (
 	"context"
 	"errors"
+	"maps"
 	"sync"
 	"time"
 
@@ -74,6 +75,20 @@ func (p *replier) interim(f *contextwire.Frame) {
 	if !p.over {
 		p.publish(&room.msg)
 	}
+}
+
+// trace sends the trace of the call, which this node signs. Nested calls are left out
+// where the message has no room for them.
+func (p *replier) trace(trace map[string]any) {
+	trace = maps.Clone(trace)
+	trace["node"] = p.node.opts.ID
+	f := &contextwire.Frame{Kind: contextwire.FrameTrace, Body: trace}
+	room := p.node.rooms.take()
+	defer p.node.rooms.give(room)
+	if p.encode(room, f) == nil && fits(&room.msg, p.node.conns.Calls.MaxPayload()) != nil {
+		f.Body = contextwire.WithoutTraceCalls(trace)
+	}
+	p.interim(f)
 }
 
 // data sends a chunk unless the call is over.

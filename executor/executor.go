@@ -40,6 +40,7 @@ type Executor struct {
 	roots  sync.Map // *module.Context of a root call under way, to *atomic.Bool
 	warned sync.Map // warning and module ID, of warnings given once
 	debt   debts
+	traced atomic.Int64 // calls under way that somebody traces
 }
 
 var _ module.Executor = (*Executor)(nil)
@@ -179,6 +180,9 @@ func (x *Executor) Call(ctx context.Context, id string, inputs map[string]any, o
 	}
 	p.parent = module.FromContext(ctx)
 	defer x.enterRoot(p.parent)()
+	if x.traced.Load() > 0 {
+		return p.runTraced(ctx)
+	}
 	return p.run(ctx)
 }
 

@@ -2,7 +2,6 @@ package executor
 
 import (
 	"context"
-	"time"
 
 	"github.com/apbus/apbus/contextwire"
 	"github.com/apbus/apbus/module"
@@ -23,19 +22,18 @@ func (x *Executor) Invoke(ctx context.Context, req *contextwire.Request) (*conte
 
 // reply runs the call, with a trace where one is asked for.
 func (p *Pipeline) reply(ctx context.Context, req *contextwire.Request) (*contextwire.Reply, error) {
-	started := time.Now()
+	finish := func(error) {}
 	if req.Trace {
-		p.trace = &Trace{ModuleID: p.moduleID, Strategy: p.strategy.Name()}
+		finish = p.watch(nil)
 	}
 	var out map[string]any
 	err := p.admit(req.Inputs)
 	if err == nil {
 		out, err = p.run(ctx)
 	}
+	finish(err)
 	var trace map[string]any
 	if p.trace != nil {
-		p.trace.ended(err)
-		p.trace.Duration = time.Since(started)
 		trace = p.trace.Map()
 	}
 	switch {

@@ -63,6 +63,7 @@ type Pipeline struct {
 
 	outputs map[string]any // by step name, when somebody looks at them
 	trace   *Trace
+	nest    *nest // where calls inside this one leave their traces; nil without a trace
 }
 
 // arrival is what comes with a call over the bus.

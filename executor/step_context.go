@@ -58,6 +58,9 @@ func runContext(_ context.Context, p *Pipeline) (*StepResult, error) {
 	} else {
 		p.mctx = p.parent.Enter(p.moduleID, scope)
 	}
+	if p.nest != nil {
+		p.ctx = context.WithValue(p.ctx, nestKey{}, p.nest)
+	}
 	p.ctx = p.mctx.Carry(p.ctx)
 	return nil, p.mctx.BindExecutor(p.x)
 }

@@ -37,7 +37,7 @@ func (x *Executor) Stream(ctx context.Context, id string, inputs map[string]any,
 		p.sink = r.take
 		p.parent = module.FromContext(ctx)
 		defer x.enterRoot(p.parent)()
-		_, err := p.run(ctx)
+		_, err := p.runTraced(ctx)
 		switch {
 		case r.panicked:
 			panic(r.value) // the loop body's, now that the call has ended

@@ -25,6 +25,14 @@ type Trace struct {
 	// Remote is the owner's own trace in its wire form, where the module lives on
 	// another node that sent one.
 	Remote map[string]any
+	// Offset is how long after its caller's this call began, 0 for the outermost.
+	Offset time.Duration
+	// Calls are the calls that were made inside this one and ended before it, by when
+	// they began: those of its module, its middlewares and its steps.
+	Calls []*Trace
+	// CallsDropped is how many more there were: beyond what a trace holds, or still
+	// under way when this call ended.
+	CallsDropped int
 }
 
 // HookTrace is one hook of a [Trace].
@@ -54,29 +62,21 @@ type StepTrace struct {
 // nil, and of a call that a middleware had run again it holds every run.
 func (x *Executor) CallWithTrace(ctx context.Context, id string, inputs map[string]any, opts ...module.CallOption) (map[string]any, *Trace, error) {
 	s := x.strategy.Load()
-	t := &Trace{ModuleID: id, Strategy: s.Name()}
-	p := &Pipeline{x: x, set: x.set.Load(), moduleID: id, strategy: s, trace: t}
+	p := &Pipeline{x: x, set: x.set.Load(), moduleID: id, strategy: s}
 	for _, o := range opts {
 		o(&p.opts)
 	}
-	started := time.Now()
-	defer func() { t.Duration = time.Since(started) }()
+	finish := p.watch(x.nestOf(ctx))
+	t := p.trace
 	if err := p.admit(inputs); err != nil {
-		t.ended(err)
+		finish(err)
 		return nil, t, err
 	}
 	p.parent = module.FromContext(ctx)
 	defer x.enterRoot(p.parent)()
 	out, err := p.run(ctx)
-	t.ended(err)
+	finish(err)
 	return out, t, err
-}
-
-// ended notes how the call went. It may be called on a nil Trace.
-func (t *Trace) ended(err error) {
-	if t != nil {
-		t.Success, t.Error = err == nil, module.AsError(err)
-	}
 }
 
 // watchHook notes a hook of the call's middlewares. What its error says is made
@@ -107,8 +107,12 @@ func (p *Pipeline) watchStepHook(s *Step, m StepMiddleware, hook string, started
 
 // adoptTrace keeps the owner's trace.
 func (p *Pipeline) adoptTrace(r *contextwire.Reply) {
-	if p.trace != nil && r != nil {
-		p.trace.Remote = r.Trace
+	if p.trace == nil || r == nil || r.Trace == nil {
+		return
+	}
+	p.trace.Remote = r.Trace
+	if n := contextwire.CountTraceCalls(r.Trace); n > 0 && !p.nest.take(n) {
+		p.trace.Remote = contextwire.WithoutTraceCalls(r.Trace)
 	}
 }
 

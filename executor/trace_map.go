@@ -7,9 +7,9 @@ import (
 )
 
 // Map returns the wire form of the trace: module_id, strategy_name, steps, hooks,
-// total_duration_ms, success, error (null or a coded error) and, where there is
-// one, remote. Durations are milliseconds with a fraction. It holds no inputs and no
-// outputs.
+// total_duration_ms, success, error (null or a coded error) and, where there are
+// any, remote, calls (traces, each with its offset_ms) and calls_dropped. Durations
+// are milliseconds with a fraction. It holds no inputs and no outputs.
 func (t *Trace) Map() map[string]any {
 	steps := make([]any, len(t.Steps))
 	for i := range t.Steps {
@@ -28,6 +28,18 @@ func (t *Trace) Map() map[string]any {
 	}
 	if t.Remote != nil {
 		m["remote"] = t.Remote
+	}
+	if len(t.Calls) > 0 {
+		calls := make([]any, len(t.Calls))
+		for i, c := range t.Calls {
+			call := c.Map()
+			call["offset_ms"] = millis(c.Offset)
+			calls[i] = call
+		}
+		m["calls"] = calls
+	}
+	if t.CallsDropped > 0 {
+		m["calls_dropped"] = int64(t.CallsDropped)
 	}
 	return m
 }

@@ -31,6 +31,8 @@ func outwardPipeline(trace map[string]any, traceID string, depth int) map[string
 		switch {
 		case key == "remote" && isMap:
 			seen[key] = outwardPipeline(inner, traceID, depth-1)
+		case key == "calls":
+			seen[key] = outwardCalls(v, traceID, depth-1)
 		case key == "error" && isMap:
 			seen[key] = nil
 			if e, ok := module.ErrorFromMap(inner); ok {
@@ -38,6 +40,17 @@ func outwardPipeline(trace map[string]any, traceID string, depth int) map[string
 			}
 		default:
 			seen[key] = v
+		}
+	}
+	return seen
+}
+
+func outwardCalls(v any, traceID string, depth int) []any {
+	calls, _ := v.([]any)
+	seen := make([]any, 0, len(calls))
+	for _, c := range calls {
+		if call, ok := c.(map[string]any); ok && depth > 0 {
+			seen = append(seen, outwardPipeline(call, traceID, depth))
 		}
 	}
 	return seen

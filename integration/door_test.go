@@ -201,7 +201,8 @@ func TestStreamsOnTheCommandLine(t *testing.T) {
 			s.waitIdle(cancelLimit, n1)
 
 			out, p = cli("call", "near.chain", `path=["far.whoami"]`, "--trace")
-			if p.exit(0) != 0 || !strings.Contains(out, "\nnear.chain") || !strings.Contains(out, "├─ execute") || !strings.Contains(out, " ms") {
+			if p.exit(0) != 0 || !strings.Contains(out, "\nnear.chain") || !strings.Contains(out, "├─ execute") || !strings.Contains(out, " ms") ||
+				!strings.Contains(out, "standard  on n1") || !strings.Contains(out, "standard  on n2") {
 				t.Errorf("trace: %s", p.log())
 			}
 			out, p = cli("call", "demo.fail", "code=SHOP_CLOSED", "--trace", "--json")

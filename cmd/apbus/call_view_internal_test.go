@@ -74,7 +74,7 @@ func TestTextOfAChunk(t *testing.T) {
 }
 
 func TestTraceTreeOnATerminal(t *testing.T) {
-	for name, raw := range map[string]string{"ok": tracedAdd, "failed": tracedFail} {
+	for name, raw := range map[string]string{"ok": tracedAdd, "failed": tracedFail, "nested": tracedNested} {
 		trace, err := contextwire.DecodeMap(contextwire.JSON, []byte(raw), contextwire.Limits{})
 		if err != nil {
 			t.Fatal(err)
@@ -88,6 +88,7 @@ func TestTraceTreeOnATerminal(t *testing.T) {
 func FuzzTraceTree(f *testing.F) {
 	f.Add([]byte(tracedAdd))
 	f.Add([]byte(tracedFail))
+	f.Add([]byte(tracedNested))
 	f.Add([]byte(`{"steps":[1,{"name":2}],"hooks":{},"remote":{"remote":{}}}`))
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		trace, err := contextwire.DecodeMap(contextwire.JSON, raw, contextwire.Limits{})

@@ -46,6 +46,13 @@ const (
 		`"strategy_name":"standard","success":false,"total_duration_ms":0.2}`
 )
 
+// tracedNested is a call that calls two others, one of them on another node.
+const tracedNested = `{"error":null,"hooks":[],"module_id":"shop.order","node":"n1","steps":[{"duration_ms":0.1,"name":"acl_check"},{"duration_ms":9.5,"name":"execute"},{"duration_ms":0.1,"name":"return_result"}],` +
+	`"strategy_name":"standard","success":true,"total_duration_ms":10.0,"calls_dropped":3,"calls":[` +
+	`{"error":null,"hooks":[],"module_id":"shop.price","offset_ms":0.2,"steps":[{"duration_ms":1.0,"name":"execute"}],"strategy_name":"standard","success":true,"total_duration_ms":1.5},` +
+	`{"error":{"code":"SOLD_OUT","message":"no"},"hooks":[],"module_id":"stock.take","offset_ms":2.0,"steps":[{"duration_ms":5.0,"name":"execute"}],"strategy_name":"standard","success":false,"total_duration_ms":5.5,` +
+	`"remote":{"error":{"code":"SOLD_OUT","message":"no"},"hooks":[],"module_id":"stock.take","node":"n2","steps":[{"duration_ms":4.0,"error_code":"SOLD_OUT","name":"execute"}],"strategy_name":"standard","success":false,"total_duration_ms":4.5}}]}`
+
 // events is an answer of Server-Sent Events, each "name|id|data".
 func events(list ...string) fakeAnswer {
 	body := ": hello\n\n"

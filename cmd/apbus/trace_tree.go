@@ -14,8 +14,8 @@ type traceLine struct {
 }
 
 // traceTree lays a pipeline trace out as a tree: the steps below the module, the
-// hooks below their step, and what another process did below the step that called
-// it.
+// hooks below their step, and the calls that the module made, and what another
+// process did, below the step that ran or called it.
 func traceTree(p *printer, trace map[string]any) []string {
 	t := &treeWriter{p: p}
 	t.pipeline("", "", trace, maxTraceDepth)
@@ -45,6 +45,9 @@ type treeWriter struct {
 // below it.
 func (t *treeWriter) pipeline(lead, indent string, trace map[string]any, depth int) {
 	note := []string{text(trace["strategy_name"])}
+	if node := t.label(trace["node"]); node != "" {
+		note = append(note, "on "+node)
+	}
 	switch failure, _ := trace["error"].(map[string]any); {
 	case failure != nil:
 		note = append(note, t.p.red(printable(text(failure["code"]))))
@@ -53,16 +56,19 @@ func (t *treeWriter) pipeline(lead, indent string, trace map[string]any, depth i
 	}
 	t.line(lead+t.label(trace["module_id"]), trace["total_duration_ms"], note...)
 	remote, _ := trace["remote"].(map[string]any)
-	hooks := objects(trace["hooks"])
+	hooks, calls := objects(trace["hooks"]), t.calls(trace, depth-1)
 	var children []branchWriter
 	for _, step := range objects(trace["steps"]) {
 		var inner []branchWriter
 		for len(hooks) > 0 && ranIn(hooks[0], step) {
 			inner, hooks = append(inner, t.hook(hooks[0])), hooks[1:]
 		}
-		if text(step["name"]) == "execute" && remote != nil && depth > 1 {
-			inner = append(inner, t.remote(remote, depth-1))
-			remote = nil
+		if text(step["name"]) == "execute" {
+			if remote != nil && depth > 1 {
+				inner = append(inner, t.remote(remote, depth-1))
+				remote = nil
+			}
+			inner, calls = append(inner, calls...), nil
 		}
 		children = append(children, func(branch, below string) {
 			t.line(branch+t.label(step["name"]), step["duration_ms"], t.stepNote(step)...)
@@ -75,7 +81,23 @@ func (t *treeWriter) pipeline(lead, indent string, trace map[string]any, depth i
 	if remote != nil && depth > 1 {
 		children = append(children, t.remote(remote, depth-1))
 	}
-	t.all(indent, children)
+	t.all(indent, append(children, calls...))
+}
+
+// calls are the calls that were made inside one.
+func (t *treeWriter) calls(trace map[string]any, depth int) []branchWriter {
+	var children []branchWriter
+	for _, call := range objects(trace["calls"]) {
+		if depth > 0 {
+			children = append(children, t.remote(call, depth))
+		}
+	}
+	if dropped := number(trace["calls_dropped"]); dropped > 0 {
+		children = append(children, func(branch, _ string) {
+			t.line(fmt.Sprintf("%s… %.0f more calls, not traced", branch, dropped), nil)
+		})
+	}
+	return children
 }
 
 // branchWriter writes one child of a tree and what is below it.
