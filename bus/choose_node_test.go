@@ -7,6 +7,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
+	"github.com/apbus/apbus/bus"
 	"github.com/apbus/apbus/contextwire"
 	"github.com/apbus/apbus/module"
 )
@@ -46,6 +49,45 @@ func TestACallThatNamesItsNodeGoesThere(t *testing.T) {
 			if _, err := c.Check(m.t.Context(), req); module.CodeOf(err) != tt.want {
 				m.t.Errorf("%s, checked: %v, want %s", tt.name, err, tt.want)
 			}
+		}
+	})
+}
+
+// A node that must be named is never chosen, not by its queue group either, and what
+// it hosts is not what the catalogue shows under the same ID.
+func TestANodeThatMustBeNamed(t *testing.T) {
+	onMesh(t, func(m *mesh) {
+		named := func(o *bus.NodeOptions) { o.NamedOnly = true }
+		m.node("hub", newStubHost().add("mod.x", module.Annotations{Readonly: true}, echo).add("mod.y", module.Annotations{}, echo), named)
+		c := m.client()
+		call := func(id, node string) (*contextwire.Reply, error) {
+			return c.Invoke(m.t.Context(), &contextwire.Request{ModuleID: id, Node: node})
+		}
+		for len(c.Nodes()) == 0 {
+			pass(10 * time.Millisecond)
+		}
+		if _, err := call("mod.y", ""); module.CodeOf(err) != module.CodeBusNoResponders {
+			m.t.Errorf("a module that only a named node has: %v", err)
+		}
+		if info, ok := c.Module("mod.y"); ok {
+			m.t.Errorf("the catalogue shows %+v", info)
+		}
+		m.node("n1", newStubHost().add("mod.x", module.Annotations{}, echo))
+		m.wait(c, "mod.x")
+		if got := byNode(m, func() (*contextwire.Reply, error) { return call("mod.x", "") }, 30); got["n1"] != 30 {
+			m.t.Errorf("calls by node %v, want all on n1", got)
+		}
+		if info, _ := c.Module("mod.x"); len(info.Hosts) != 1 || info.Descriptor.Annotations.Readonly {
+			m.t.Errorf("the catalogue shows %+v", info)
+		}
+		for _, id := range []string{"mod.x", "mod.y"} {
+			if reply, err := call(id, "hub"); err != nil || reply.Node != "hub" {
+				m.t.Errorf("%s by name: %+v, %v", id, reply, err)
+			}
+		}
+		bare := m.conns().Calls
+		if m2, err := bare.Request(m.t.Context(), &nats.Msg{Subject: "apbus.v1.call.default._.mod.y", Data: []byte("{}")}); err == nil {
+			m.t.Errorf("the queue group answered %s", m2.Data)
 		}
 	})
 }

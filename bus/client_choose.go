@@ -30,10 +30,11 @@ func (t target) directed() bool { return t.proc != (proc{}) }
 // names its node.
 func (c *Client) choose(kind string, req *contextwire.Request, tried []proc) (target, *module.Error) {
 	var few [8]candidate // enough for most, without an allocation
-	list, _ := c.dir.candidates(few[:0], req.ModuleID)
-	if req.Node != "" {
-		list = onNode(list, req.Node, tried)
-		tried = nil
+	var list []candidate
+	if req.Node == "" {
+		list, _ = c.dir.candidates(few[:0], req.ModuleID)
+	} else {
+		list, tried = freshFirst(c.dir.onNode(few[:0], req.Node, req.ModuleID), tried), nil
 	}
 	usable := list[:0]
 	major, wanted := wantedMajor(req.Version)
@@ -71,10 +72,9 @@ func (c *Client) choose(kind string, req *contextwire.Request, tried []proc) (ta
 	}, nil
 }
 
-// onNode keeps the processes of one node. Another attempt may go where the last one
-// went, when there is nowhere else.
-func onNode(list []candidate, node string, tried []proc) []candidate {
-	list = slices.DeleteFunc(list, func(cand candidate) bool { return cand.node != node })
+// freshFirst keeps the processes of a node that were not tried. Another attempt may go
+// where the last one went, when there is nowhere else.
+func freshFirst(list []candidate, tried []proc) []candidate {
 	fresh := func(cand candidate) bool { return !slices.Contains(tried, cand.proc) }
 	if slices.ContainsFunc(list, fresh) {
 		list = slices.DeleteFunc(list, func(cand candidate) bool { return !fresh(cand) })
@@ -104,10 +104,13 @@ func (c *Client) notThere(req *contextwire.Request, versioned bool) *module.Erro
 
 // elsewhere reports whether the catalogue shows a host that was not tried.
 func (c *Client) elsewhere(req *contextwire.Request, tried []proc) bool {
-	list, _ := c.dir.candidates(nil, req.ModuleID)
-	return slices.ContainsFunc(list, func(cand candidate) bool {
-		return !slices.Contains(tried, cand.proc) && (req.Node == "" || cand.node == req.Node)
-	})
+	var list []candidate
+	if req.Node == "" {
+		list, _ = c.dir.candidates(nil, req.ModuleID)
+	} else {
+		list = c.dir.onNode(nil, req.Node, req.ModuleID)
+	}
+	return slices.ContainsFunc(list, func(cand candidate) bool { return !slices.Contains(tried, cand.proc) })
 }
 
 // healthyFirst moves the candidates that are neither stale nor suspect to the

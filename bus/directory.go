@@ -229,6 +229,9 @@ func (d *directory) upsert(r contextwire.NodeRecord) {
 // warnForksLocked reports two live hosts that disagree on what one version of a
 // module is.
 func (d *directory) warnForksLocked(r contextwire.NodeRecord) {
+	if r.NamedOnly {
+		return // it may host something else under the same ID
+	}
 	for _, m := range r.Modules {
 		for _, p := range d.hosts[m.ID] {
 			for _, other := range d.nodes[p].Modules {
@@ -248,6 +251,9 @@ func (d *directory) removeLocked(p proc) {
 func (d *directory) reindexLocked() {
 	clear(d.hosts)
 	for p, n := range d.nodes {
+		if n.NamedOnly {
+			continue // what it hosts is not what a call without a node means
+		}
 		for _, m := range n.Modules {
 			d.hosts[m.ID] = append(d.hosts[m.ID], p)
 		}
@@ -332,19 +338,34 @@ func (d *directory) candidates(list []candidate, moduleID string) (_ []candidate
 	defer d.mu.RUnlock()
 	hosts := d.hosts[moduleID]
 	for _, p := range hosts {
-		n := d.nodes[p]
-		if n.Draining {
-			continue
-		}
-		for _, m := range n.Modules {
-			if m.ID == moduleID {
-				grace := time.Duration(n.GraceMS) * time.Millisecond
-				list = append(list, candidate{proc: p, version: m.Version, stale: n.Stale, grace: grace})
-				break
-			}
+		if n := d.nodes[p]; !n.Draining {
+			list = appendCandidate(list, p, n, moduleID)
 		}
 	}
 	return list, len(hosts) > 0
+}
+
+// onNode appends to list the processes of one node that host the module and are not
+// draining, those that must be named among them.
+func (d *directory) onNode(list []candidate, node, moduleID string) []candidate {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	for p, n := range d.nodes {
+		if p.node == node && !n.Draining {
+			list = appendCandidate(list, p, n, moduleID)
+		}
+	}
+	return list
+}
+
+func appendCandidate(list []candidate, p proc, n *NodeInfo, moduleID string) []candidate {
+	for _, m := range n.Modules {
+		if m.ID == moduleID {
+			grace := time.Duration(n.GraceMS) * time.Millisecond
+			return append(list, candidate{proc: p, version: m.Version, stale: n.Stale, grace: grace})
+		}
+	}
+	return list
 }
 
 // at says what is known of a module on a node: whether a process has this node ID,

@@ -197,6 +197,9 @@ func (d *doctor) versions(ctx context.Context, c *HealthCheck) error {
 		}
 		programs[r.Version] = append(programs[r.Version], r.Node)
 		for _, m := range r.Modules {
+			if r.NamedOnly {
+				break // it may host something else under the same ID
+			}
 			at := m.ID + " " + m.Version
 			if modules[at] == nil {
 				modules[at] = map[string][]string{}

@@ -61,6 +61,10 @@ type NodeOptions struct {
 	// QueueSize is how many admitted calls may wait for a slot; twice
 	// MaxInFlight when zero, none when negative.
 	QueueSize int
+	// NamedOnly keeps the node out of all queue groups and of every choice: it takes
+	// only calls that name it ([module.CallNode]). Its modules may share their IDs
+	// with those of other nodes and mean something else.
+	NamedOnly bool
 	// DrainGrace is how long Drain lets accepted calls run; 10 s when zero.
 	DrainGrace time.Duration
 	// Governance tells what stands in front of the modules, for the answer to

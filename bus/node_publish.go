@@ -101,7 +101,7 @@ func (p *publisher) write(ctx context.Context) error {
 		Protocol: contextwire.ProtocolVersion, Node: n.opts.ID, Boot: n.boot, NS: n.subjects.ns,
 		Version: n.opts.Version, MaxPayload: n.conns.Calls.MaxPayload(), Capacity: n.opts.MaxInFlight,
 		Draining: n.isDraining(), GraceMS: n.opts.CallGrace().Milliseconds(), At: time.Now().UTC(),
-		Modules: []contextwire.ModuleRef{},
+		NamedOnly: n.opts.NamedOnly, Modules: []contextwire.ModuleRef{},
 	}
 	record.InFlight, _ = n.gate.load()
 	if !record.Draining {

@@ -106,6 +106,9 @@ func (s *moduleSubs) join(id string, at func(kind, id string) string, cancels bo
 		}
 	}
 	for _, kind := range []string{kindCall, kindCheck} {
+		if n.opts.NamedOnly {
+			break
+		}
 		add(n.conns.Calls, at(kind, id), queueGroup, func(m *nats.Msg) { n.receive(kind, m) })
 	}
 	if cancels {

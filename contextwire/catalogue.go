@@ -21,9 +21,12 @@ type NodeRecord struct {
 	// GraceMS is the owner's grace period in milliseconds.
 	GraceMS int64
 	// Inbox is the process's inbox prefix.
-	Inbox   string
-	Modules []ModuleRef
-	At      time.Time
+	Inbox string
+	// NamedOnly says that the process is in no queue group: it takes a call only of
+	// whoever names it, and nobody chooses it otherwise.
+	NamedOnly bool
+	Modules   []ModuleRef
+	At        time.Time
 }
 
 // ModuleRef names a module that a process hosts and the content hash of its
@@ -45,6 +48,9 @@ func (n *NodeRecord) Map() map[string]any {
 	}
 	putText(m, "version", n.Version)
 	putText(m, "inbox", n.Inbox)
+	if n.NamedOnly {
+		m["named_only"] = true
+	}
 	putTime(m, "at", n.At)
 	return m
 }
@@ -69,7 +75,7 @@ func readNodeRecord(r *record) (*NodeRecord, error) {
 		Protocol: int(r.integer("protocol", 1, math.MaxInt32)), Node: r.need("node"), Boot: r.need("boot"),
 		NS: r.need("ns"), Version: r.text("version"), MaxPayload: r.integer("max_payload", 0, math.MaxInt64),
 		Capacity: r.count("capacity"), InFlight: r.count("in_flight"), Draining: r.boolean("draining"),
-		GraceMS: r.integer("grace_ms", 0, maxMillis), Inbox: r.text("inbox"), At: r.time("at"),
+		GraceMS: r.integer("grace_ms", 0, maxMillis), Inbox: r.text("inbox"), NamedOnly: r.boolean("named_only"), At: r.time("at"),
 	}
 	r.records("modules", func(item *record) {
 		n.Modules = append(n.Modules, ModuleRef{item.need("id"), item.text("version"), item.text("hash")})

@@ -514,6 +514,11 @@ func controlVectors() []vector {
 			Draining: true, GraceMS: 10_000, Inbox: "_INBOX.abc", At: at,
 			Modules: []contextwire.ModuleRef{{ID: "math.add", Version: "1.0.0", Hash: strings.Repeat("ab", 32)}},
 		}, contextwire.DecodeNodeRecord),
+		control("node-record-named", "a process that takes only calls that name it", &contextwire.NodeRecord{
+			Protocol: 1, Node: "router", Boot: "b00tB00t", NS: "default", Version: "1.0.0", MaxPayload: 1 << 20, Capacity: 256,
+			GraceMS: 1_000, NamedOnly: true, At: at,
+			Modules: []contextwire.ModuleRef{{ID: "system.health.summary", Version: "1.0.0", Hash: strings.Repeat("cd", 32)}},
+		}, contextwire.DecodeNodeRecord),
 	}
 }
 

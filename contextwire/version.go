@@ -8,6 +8,7 @@ package contextwire
 //	2026-11-30  1  accept frames may carry apbus-grace-ms
 //	2026-11-30  1  a probe may name calls, its answer those no longer waited for
 //	2026-11-30  1  frames of kind trace
+//	2026-11-30  1  a node record may say named_only
 const ProtocolVersion = 1
 
 // versionText is the value of apbus-version.

@@ -135,6 +135,9 @@ func (c *callCmd) pending(err error) error {
 	if coded == nil || coded.Code != module.CodeApprovalPending {
 		return err
 	}
+	if advice := c.pendingOnNodes(coded); advice != nil {
+		return &advisedError{err: err, advice: advice}
+	}
 	id := text(coded.Details["approval_id"])
 	if id == "" || coded.Details["module_id"] != c.ID {
 		return err // a call further down waits; its caller must go on
@@ -144,6 +147,23 @@ func (c *callCmd) pending(err error) error {
 		"                         apbus approvals approve " + id + " --reason TEXT",
 		"then go on with the same call and --approval: apbus call " + c.ID + " … --approval " + id,
 	}}
+}
+
+// pendingOnNodes says how to go on with a call of a control module that each node of
+// the fleet asks a person about by itself; nil for any other.
+func (c *callCmd) pendingOnNodes(coded *module.Error) []string {
+	var advice []string
+	for _, row := range objects(coded.Details["nodes"]) {
+		failure, _ := row["error"].(map[string]any)
+		details, _ := failure["details"].(map[string]any)
+		if id := printable(text(details["approval_id"])); id != "" {
+			advice = append(advice, "once "+id+" is approved: apbus call "+c.ID+" … --node "+printable(text(row["node"]))+" --approval "+id)
+		}
+	}
+	if len(advice) == 1 {
+		return nil
+	}
+	return advice
 }
 
 func (c *callCmd) detach(s *session, b backend, r *callRequest) error {

@@ -6,20 +6,25 @@ import (
 
 	"github.com/apbus/apbus/bus"
 	"github.com/apbus/apbus/cancel"
+	"github.com/apbus/apbus/executor/system"
 	"github.com/apbus/apbus/gateway"
 )
 
 // The gateway and the bus are strangers; these few lines introduce them.
 
-// catalog shows the gateway the modules that the client's catalogue holds.
-type catalog struct{ client *bus.Client }
+// catalog shows the gateway the modules that the client's catalogue holds; those that
+// the router answers for the fleet as it answers them.
+type catalog struct {
+	client *bus.Client
+	fleet  *system.Fleet
+}
 
 // Modules implements gateway.Catalog.
 func (c catalog) Modules() []gateway.Module {
 	infos := c.client.Modules()
 	list := make([]gateway.Module, len(infos))
 	for i, info := range infos {
-		list[i] = moduleOf(info)
+		list[i] = c.moduleOf(info)
 	}
 	return list
 }
@@ -27,10 +32,13 @@ func (c catalog) Modules() []gateway.Module {
 // Module implements gateway.Catalog.
 func (c catalog) Module(id string) (gateway.Module, bool) {
 	info, ok := c.client.Module(id)
-	return moduleOf(info), ok
+	return c.moduleOf(info), ok
 }
 
-func moduleOf(info bus.ModuleInfo) gateway.Module {
+func (c catalog) moduleOf(info bus.ModuleInfo) gateway.Module {
+	if d, ours := c.fleet.Descriptor(info.Descriptor.ID); ours {
+		info.Descriptor, info.Hash = d, d.Hash()
+	}
 	hosts := make([]gateway.Host, len(info.Hosts))
 	for i, h := range info.Hosts {
 		hosts[i] = gateway.Host{Node: h.Node, Boot: h.Boot, Version: h.Version, Draining: h.Draining}

@@ -30,6 +30,9 @@ type config struct {
 	MaxTasks     int           `default:"1000000" placeholder:"N" help:"How many tasks may be waiting or running."`
 	TaskLease    time.Duration `default:"15s" help:"How long a node owns a task without renewing that, and the time in which a lost one is noticed; at least 1s, and the same for all routers."`
 
+	SysModules bool `help:"Answer system.health.*, system.manifest.* and system.usage.* for all nodes on the bus too, as the node router, to those who name it; over HTTP the router always does."`
+	SysControl bool `help:"Also answer system.control.* for all nodes there."`
+
 	Evidence string `default:"on" enum:"on,off" help:"Show the evidence of what happened, and add decisions and calls that reached no node: on or off."`
 
 	LLMCmd     string        `name:"llm-cmd" placeholder:"CMD" help:"Command that is the model of the loop: a request of JSON on its input, the answer on its output. Split at white space; there is no shell."`

@@ -22,8 +22,8 @@ func governanceOf(client *bus.Client, log *slog.Logger) gateway.Governance {
 		)
 		seen := map[string]bool{}
 		for _, n := range client.Nodes() {
-			if seen[n.Node] {
-				continue // an earlier life of the node, still in the catalogue
+			if seen[n.Node] || n.NamedOnly {
+				continue // an earlier life of the node, still in the catalogue, or a router
 			}
 			seen[n.Node] = true
 			wg.Go(func() {

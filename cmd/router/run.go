@@ -86,6 +86,16 @@ func serve(ctx context.Context, spec settings.Spec) error {
 		return err
 	}
 
+	fleet, err := openFleet(cfg, client)
+	if err != nil {
+		return err
+	}
+	closeFleet, err := hostFleet(cfg, spec, conns, fleet, eyes, log) //nolint:contextcheck // a node lives until it is closed
+	if err != nil {
+		return err
+	}
+	defer closeFleet()
+
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	life, stop := context.WithCancelCause(context.WithoutCancel(ctx))
@@ -110,7 +120,7 @@ func serve(ctx context.Context, spec settings.Spec) error {
 		return err
 	}
 	g, err := gateway.New(gateway.Options{ //nolint:contextcheck // a request brings its own
-		Invoker: client, Streamer: client, Catalog: catalog{client}, Fleet: fleetOf(client), Calls: callsOf(client),
+		Invoker: fleet, Streamer: client, Catalog: catalog{client, fleet}, Fleet: fleetOf(client), Calls: callsOf(client),
 		Readiness: gateway.ReadyFunc(client.Ready), Governance: governance, Doctor: doctor, Approvals: approvals, Evidence: evidence.shown(), Tasks: work.shown(), Loop: learned.shown(), Auth: auth, Name: "router", Version: spec.Version, Logger: log,
 		Stats: client, Metrics: eyes.handler(),
 		Limits: gateway.Limits{

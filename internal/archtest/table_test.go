@@ -90,7 +90,7 @@ var table = map[string]row{
 	},
 	"executor/system": {
 		level: 2, owns: "the modules by which an executor tells of itself and is controlled",
-		internal: down(vocabulary, []string{"executor", "executor/registry", "executor/middleware", "executor/approval"}),
+		internal: down(vocabulary, []string{"contextwire", "executor", "executor/registry", "executor/middleware", "executor/approval"}),
 		third:    map[string]string{modYAML: "the overrides file"},
 	},
 	"task":      {level: 2, owns: "background calls as a state machine", internal: down(vocabulary, []string{"contextwire"})},
