@@ -1,61 +1,18 @@
-package task_test
+package tasktest
 
 import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"testing"
 	"testing/synctest"
 	"time"
-
-	"pgregory.net/rapid"
 
 	"github.com/apbus/apbus/module"
 	"github.com/apbus/apbus/task"
 )
 
-// step is one thing that happens in a trace; what its numbers mean depends on the
-// kind.
-type step struct {
-	Kind string
-	A, B int
-}
-
-var stepKinds = []string{
-	"submit", "submit", "submit", "claim", "claim", "claim", "start", "start", "renew", "progress", "checkpoint",
-	"succeed", "succeed", "fail", "refuse", "pend", "abort", "release", "cancel", "stale", "short", "long", "lease",
-	"crash", "depose", "pause", "resume", "wake", "deny", "retry", "requeue", "ghost", "bulk",
-}
-
-// TestModel runs random traces against a writer on fake time and judges every answer
-// by what the trace itself knows. A failure prints the shortest trace that rapid finds.
-func TestModel(t *testing.T) {
-	rapid.Check(t, func(rt *rapid.T) {
-		steps := rapid.SliceOfN(rapid.Custom(func(rt *rapid.T) step {
-			return step{rapid.SampledFrom(stepKinds).Draw(rt, "kind"), rapid.IntRange(0, 1000).Draw(rt, "a"), rapid.IntRange(0, 7).Draw(rt, "b")}
-		}), 1, 60).Draw(rt, "steps")
-		var complaint string
-		synctest.Test(t, func(t *testing.T) {
-			m := newModel(t)
-			defer m.close()
-			for i, s := range steps {
-				if m.do(s); m.wrong != "" {
-					complaint = fmt.Sprintf("after step %d %+v: %s", i, s, m.wrong)
-					return
-				}
-			}
-			if m.converge(); m.wrong != "" {
-				complaint = "at the end: " + m.wrong
-			}
-		})
-		if complaint != "" {
-			rt.Fatal(complaint)
-		}
-	})
-}
-
-// held is a grant as a node sees it.
-type held struct {
+// grant is one as a node sees it.
+type grant struct {
 	task.Grant
 	until time.Time // of its lease, by its own clock
 	begun bool
@@ -66,32 +23,21 @@ type held struct {
 // known is what the trace knows of one task.
 type known struct {
 	id, module string
-	grants     []*held
+	grants     []*grant
 	effects    int
+	child      bool        // another task submitted it
 	cancelled  bool        // a cancel was accepted
 	terminal   task.Status // as it was observed
 	at         task.Stamp
 }
 
+// model judges what it sees.
 type model struct {
-	*fixture
+	TraceClient
+	stage TraceStage
 	tasks []*known
-	old   []*task.Writer // deposed
-	stops []func()
+	old   []Deposed
 	wrong string
-}
-
-func newModel(t *testing.T) *model {
-	m := &model{}
-	m.fixture = newFixture(t, func(o *task.WriterOptions) { o.HeldBytes = 3000; o.MaxBatch = 4 })
-	return m
-}
-
-func (m *model) close() {
-	m.fixture.close()
-	for _, stop := range m.stops {
-		stop()
-	}
 }
 
 func (m *model) complain(format string, args ...any) {
@@ -109,9 +55,9 @@ func (m *model) pick(n int) *known {
 }
 
 // live returns one of the grants that a node believes in.
-func (m *model) live(n int) (*known, *held) {
+func (m *model) live(n int) (*known, *grant) {
 	var ks []*known
-	var hs []*held
+	var hs []*grant
 	for _, k := range m.tasks {
 		for _, h := range k.grants {
 			if !h.over && time.Now().Before(h.until) {
@@ -127,7 +73,7 @@ func (m *model) live(n int) (*known, *held) {
 
 // lost judges a refusal: the only good one is that the lease is lost, and a node that
 // believes in its lease may only lose it to time, a cancel or another grant.
-func (m *model) lost(k *known, h *held, err error) {
+func (m *model) lost(k *known, h *grant, err error) {
 	h.over = true
 	if e := module.AsError(err); e == nil || e.Code != module.CodeTaskLeaseLost {
 		m.complain("%s of %s: %v", k.id, h.ModuleID, err)
@@ -135,7 +81,7 @@ func (m *model) lost(k *known, h *held, err error) {
 }
 
 // begin is the moment in which a module has its effect.
-func (m *model) begin(k *known, h *held) {
+func (m *model) begin(k *known, h *grant) {
 	if h.begun {
 		return
 	}
@@ -143,7 +89,7 @@ func (m *model) begin(k *known, h *held) {
 		m.complain("an attempt of %s begins after it was seen %s", k.id, k.terminal)
 	}
 	for _, o := range k.grants {
-		if o != h && !o.over && o.begun && time.Now().Before(o.until) && k.module == "job.effect" {
+		if o != h && !o.over && o.begun && time.Now().Before(o.until) && k.module == traceEffect {
 			m.complain("attempt %d of %s begins while attempt %d still owns it", h.Attempt, k.id, o.Attempt)
 		}
 		if o != h && o.Epoch == h.Epoch {
@@ -154,7 +100,7 @@ func (m *model) begin(k *known, h *held) {
 	k.effects++
 }
 
-func (m *model) do(s step) {
+func (m *model) do(s Step) {
 	ctx := context.Background()
 	switch s.Kind {
 	case "submit":
@@ -162,7 +108,7 @@ func (m *model) do(s step) {
 	case "claim":
 		node := fmt.Sprintf("n%d", s.A%3)
 		sent := time.Now()
-		a, err := m.Claim(ctx, task.ClaimRequest{Node: node, Boot: "1", Modules: []string{"job.safe", "job.effect"}, Slots: 1 + s.B%3})
+		a, err := m.Claim(ctx, task.ClaimRequest{Node: node, Boot: "1", Modules: []string{traceSafe, traceEffect}, Slots: 1 + s.B%3})
 		if err != nil {
 			m.complain("claim: %v", err)
 		}
@@ -172,7 +118,7 @@ func (m *model) do(s step) {
 				m.complain("a grant of a task nobody submitted: %+v", g)
 				return
 			}
-			h := &held{Grant: g, until: sent.Add(time.Duration(g.LeaseMS) * time.Millisecond)}
+			h := &grant{Grant: g, until: sent.Add(time.Duration(g.LeaseMS) * time.Millisecond)}
 			k.grants = append(k.grants, h)
 			if k.terminal != "" {
 				m.complain("%s is granted after it was seen %s", k.id, k.terminal)
@@ -182,7 +128,7 @@ func (m *model) do(s step) {
 			}
 		}
 	case "ghost": // a claim whose answer is lost
-		_, err := m.Claim(ctx, task.ClaimRequest{Node: "ghost", Modules: []string{"job.safe", "job.effect"}, Slots: 1})
+		_, err := m.Claim(ctx, task.ClaimRequest{Node: "ghost", Modules: []string{traceSafe, traceEffect}, Slots: 1})
 		if err != nil {
 			m.complain("claim: %v", err)
 		}
@@ -245,7 +191,7 @@ func (m *model) do(s step) {
 			}
 		}
 	case "bulk":
-		if _, err := m.Bulk(ctx, task.BulkRequest{Action: task.ActionRequeue, Filter: task.Filter{ModuleID: "job.safe"}}); err != nil {
+		if _, err := m.Bulk(ctx, task.BulkRequest{Action: task.ActionRequeue, Filter: task.Filter{ModuleID: traceSafe}}); err != nil {
 			m.complain("bulk: %v", err)
 		}
 	case "retry", "requeue":
@@ -266,28 +212,24 @@ func (m *model) do(s step) {
 			}
 		}
 	case "short":
-		wait(time.Duration(s.A) * time.Millisecond)
+		pass(time.Duration(s.A) * time.Millisecond)
 	case "long":
-		wait(time.Duration(s.A%20) * time.Minute)
+		pass(time.Duration(s.A%20) * time.Minute)
 	case "lease":
-		wait(4900 * time.Millisecond)
+		pass(4900 * time.Millisecond)
 	case "crash":
-		m.crash()
+		m.stage.Crash(s.A)
+		m.TraceClient = m.stage.Client()
 	case "depose": // it does not know yet
-		old, stop, ended := m.Writer, m.stop, m.ended
-		m.lead()
-		m.old = append(m.old, old)
-		m.stops = append(m.stops, func() {
-			stop(nil)
-			<-ended
-		})
+		m.old = append(m.old, m.stage.Depose())
+		m.TraceClient = m.stage.Client()
 	case "pause":
-		_, err := m.Pause(ctx, []string{"job.safe", "job.effect"}[s.A%2], "ann", "")
+		_, err := m.Pause(ctx, []string{traceSafe, traceEffect}[s.A%2], "ann", "")
 		if err != nil {
 			m.complain("pause: %v", err)
 		}
 	case "resume":
-		_, err := m.Resume(ctx, []string{"job.safe", "job.effect"}[s.A%2], "ann")
+		_, err := m.Resume(ctx, []string{traceSafe, traceEffect}[s.A%2], "ann")
 		if err != nil {
 			m.complain("resume: %v", err)
 		}
@@ -312,10 +254,10 @@ func (m *model) byID(id string) *known {
 	return nil
 }
 
-func (m *model) doSubmit(s step) {
+func (m *model) doSubmit(s Step) {
 	sub := task.Submission{
-		ModuleID: []string{"job.safe", "job.effect"}[s.A%2], Priority: ptr(s.A % 10),
-		Retry: &task.RetryOptions{MaxRetries: ptr(s.B % 3)},
+		ModuleID: []string{traceSafe, traceEffect}[s.A%2], Priority: new(s.A % 10),
+		Retry: &task.RetryOptions{MaxRetries: new(s.B % 3)},
 	}
 	if s.A%5 == 0 {
 		sub.ConcurrencyKey = "k"
@@ -332,7 +274,7 @@ func (m *model) doSubmit(s step) {
 	if p := m.pick(s.A); p != nil && s.B == 7 {
 		sub.ParentTaskID = p.id
 	}
-	r, err := m.trySubmit(sub)
+	r, err := m.submit(sub)
 	switch e := module.AsError(err); {
 	case e != nil && e.Code == module.CodeExecutionCancelled && sub.ParentTaskID != "":
 	case err != nil:
@@ -342,12 +284,12 @@ func (m *model) doSubmit(s step) {
 			m.complain("deduplicated to %s", r.TaskID)
 		}
 	default:
-		m.tasks = append(m.tasks, &known{id: r.TaskID, module: sub.ModuleID})
+		m.tasks = append(m.tasks, &known{id: r.TaskID, module: sub.ModuleID, child: sub.ParentTaskID != ""})
 	}
 }
 
 // report makes the report that a step is about.
-func report(s step, ref task.LeaseRef) task.FinishReport {
+func report(s Step, ref task.LeaseRef) task.FinishReport {
 	rep := task.FinishReport{LeaseRef: ref, Node: "n", Outcome: task.OutcomeFailed}
 	switch s.Kind {
 	case "succeed", "stale":
@@ -366,7 +308,7 @@ func report(s step, ref task.LeaseRef) task.FinishReport {
 	return rep
 }
 
-func (m *model) doFinish(s step) {
+func (m *model) doFinish(s Step) {
 	k, h := m.live(s.A)
 	if h == nil || (s.Kind == "release") == h.begun && h.Confirm || s.Kind == "release" && h.begun {
 		return
@@ -401,7 +343,7 @@ func (m *model) doFinish(s step) {
 }
 
 // doStale has a former owner speak, or one of a former writer.
-func (m *model) doStale(s step) {
+func (m *model) doStale(s Step) {
 	ctx := context.Background()
 	if len(m.old) > 0 && s.B%2 == 0 {
 		old := m.old[s.A%len(m.old)]
@@ -420,14 +362,17 @@ func (m *model) doStale(s step) {
 			if i == len(k.grants)-1 || h.ended != "" {
 				continue
 			}
-			before := m.get(k.id)
+			before := m.read(k.id)
+			if k.keeps(before, h) {
+				continue
+			}
 			_, err := m.Finish(ctx, report(s, h.LeaseRef))
 			if err == nil {
 				m.complain("attempt %d of %s, which is not the last one, is heard", h.Attempt, k.id)
 				return
 			}
 			m.lost(k, h, err)
-			if after := m.get(k.id); after.Number != before.Number {
+			if after := m.read(k.id); after.Number != before.Number {
 				m.complain("a stale report changes %s", k.id)
 			}
 			if v, err := m.Renew(ctx, task.RenewRequest{Node: "n", Refs: []task.LeaseRef{h.LeaseRef}}); err != nil || !v.Verdicts[0].Lost {
@@ -435,6 +380,33 @@ func (m *model) doStale(s step) {
 			}
 		}
 	}
+}
+
+// keeps reports whether a node may keep an attempt though another one was given it
+// since: both were granted by writers that are gone and wrote nothing of it, the
+// module may run twice, and whoever speaks first has it.
+func (k *known) keeps(r task.Record, h *grant) bool {
+	if k.module != traceSafe {
+		return false
+	}
+	queued := r.Detail == task.Queued || r.Detail == task.Blocked
+	return r.Lease != nil && r.Lease.Epoch == h.Epoch || queued && r.Attempt+1 == h.Attempt
+}
+
+func (m *model) submit(sub task.Submission) (*task.Receipt, error) {
+	a, err := m.Submit(context.Background(), task.SubmitRequest{Tasks: []task.Submission{sub}})
+	if err != nil {
+		return nil, err
+	}
+	return a.Receipts[0].Receipt, a.Receipts[0].Error.Err()
+}
+
+func (m *model) read(id string) task.Record {
+	r, err := m.Get(context.Background(), id)
+	if err != nil {
+		m.complain("%s cannot be read: %v", id, err)
+	}
+	return r
 }
 
 func (m *model) gone(k *known) bool {
@@ -500,6 +472,9 @@ func (m *model) coherent(k *known, r task.Record) {
 	if !ok {
 		m.complain("%s is in no place where it may be: %+v", k.id, r)
 	}
+	if r.CancelRequested != nil && !k.cancelled && !k.child {
+		m.complain("%s has a request to cancel that nobody was told of: %+v", k.id, r)
+	}
 	if k.effects > r.Attempt+m.unwritten(k) {
 		m.complain("%s had %d effects in %d attempts", k.id, k.effects, r.Attempt)
 	}
@@ -514,7 +489,7 @@ func (m *model) coherent(k *known, r task.Record) {
 // may run twice, which a writer gave and did not write before it was gone, or that
 // nobody was heard of.
 func (m *model) unwritten(k *known) int {
-	if k.module == "job.safe" {
+	if k.module == traceSafe {
 		return len(k.grants)
 	}
 	return 0
@@ -523,7 +498,7 @@ func (m *model) unwritten(k *known) int {
 // converge heals everything and lets good nodes work: every task must end, and soon.
 func (m *model) converge() {
 	ctx := context.Background()
-	for _, id := range []string{"job.safe", "job.effect"} {
+	for _, id := range []string{traceSafe, traceEffect} {
 		_, _ = m.Resume(ctx, id, "ann")
 	}
 	for range 400 {
@@ -539,10 +514,14 @@ func (m *model) converge() {
 		if open == 0 {
 			return
 		}
-		for _, g := range m.claim("good", 10, "job.safe", "job.effect") {
+		a, err := m.Claim(ctx, task.ClaimRequest{Node: "good", Boot: "1", Modules: []string{traceSafe, traceEffect}, Slots: 10})
+		if err != nil {
+			m.complain("claim: %v", err)
+		}
+		for _, g := range a.Grants {
 			m.serve(g)
 		}
-		wait(time.Second)
+		pass(time.Second)
 		if m.observe(); m.wrong != "" {
 			return
 		}
@@ -561,10 +540,10 @@ func (m *model) serve(g task.Grant) {
 		return
 	}
 	k := m.byID(g.TaskID)
-	h := &held{Grant: g, until: time.Now().Add(time.Second)}
+	h := &grant{Grant: g, until: time.Now().Add(time.Second)}
 	k.grants = append(k.grants, h)
 	m.begin(k, h)
-	if _, err := m.Finish(context.Background(), report(step{Kind: "succeed"}, g.LeaseRef)); err != nil {
+	if _, err := m.Finish(context.Background(), report(Step{Kind: "succeed"}, g.LeaseRef)); err != nil {
 		m.complain("finish of a fresh grant: %v", err)
 	}
 	h.over = true
