@@ -1,10 +1,7 @@
 package gateway
 
 import (
-	"bytes"
 	"encoding/json"
-	"errors"
-	"io"
 	"net/http"
 
 	"github.com/apbus/apbus/contextwire"
@@ -186,48 +183,6 @@ func (g *Gateway) taskContext(x *exchange) (json.RawMessage, error) {
 	return raw, nil
 }
 
-// strictly reads a body into a form whose keys it must not exceed. What is wrong is
-// named by key and never by value.
-func strictly(body map[string]any, into any) error {
-	raw, err := contextwire.Encode(contextwire.JSON, body)
-	if err != nil {
-		return module.Errorf(module.CodeInternal, "encode the body again: %w", err)
-	}
-	dec := json.NewDecoder(bytes.NewReader(raw))
-	dec.DisallowUnknownFields()
-	err = dec.Decode(into)
-	var wrong *json.UnmarshalTypeError
-	switch {
-	case err == nil:
-		return nil
-	case errors.As(err, &wrong):
-		return invalid("%s: want %s, not %s", wrong.Field, jsonName(wrong.Type.Kind().String()), wrong.Value)
-	case errors.Is(err, io.ErrUnexpectedEOF):
-		return module.Errorf(module.CodeInternal, "decode the body again: %w", err)
-	}
-	return invalid("the body is not as expected: %s", trimPackage(err))
-}
-
-// jsonName says in JSON's words what a Go type is in the API.
-func jsonName(kind string) string {
-	switch kind {
-	case "int", "int64":
-		return "an integer"
-	case "float64":
-		return "a number"
-	case "bool":
-		return "true or false"
-	case "slice":
-		return "a list"
-	case "struct", "map", "ptr":
-		return "an object"
-	}
-	return "a text"
-}
-
-func trimPackage(err error) string {
-	return string(bytes.TrimPrefix([]byte(err.Error()), []byte("json: ")))
-}
 
 // record answers with a value of package task, whose JSON is a contract of its own.
 func (x *exchange) record(status int, v any) error {

@@ -6,7 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"math"
 	"net/http"
+	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -23,11 +27,12 @@ var _ gateway.Tasks = (*task.Writer)(nil)
 
 // withTasks puts a real writer, over a log in memory, behind the gateway, and a worker
 // for work.ok, which adds one, work.fail, and work.hold, which waits for its end.
-// Nobody works for idle.x.
+// Nobody works for idle.x. work.strict is known to want a number n and nothing else, and
+// each of the bad modules does something that no module should.
 func withTasks(t *testing.T) func(*gateway.Options) {
 	t.Helper()
 	quiet := slog.New(slog.DiscardHandler)
-	w, err := task.NewWriter(task.NewMemLog().Lead(), task.WriterOptions{Namespace: "default", Logger: quiet})
+	w, err := task.NewWriter(task.NewMemLog().Lead(), task.WriterOptions{Namespace: "default", Logger: quiet, Describe: describe})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,6 +49,9 @@ func withTasks(t *testing.T) func(*gateway.Options) {
 			<-ctx.Done()
 			return nil, module.Wrap(module.CodeExecutionCancelled, context.Cause(ctx), "cancelled")
 		}
+		if misbehave := badModules()[req.ModuleID]; misbehave != nil {
+			return misbehave()
+		}
 		n, _ := req.Inputs["n"].(int64)
 		who := any(nil)
 		if id := req.Context.Identity(); id != nil {
@@ -52,7 +60,9 @@ func withTasks(t *testing.T) func(*gateway.Options) {
 		return &contextwire.Reply{Output: map[string]any{"n": n + 1, "who": who}}, nil
 	})
 	worker, err := task.NewWorker(w, run, task.WorkerOptions{
-		Node: "n1", Boot: "b1", Modules: func() []string { return []string{"work.ok", "work.fail", "work.hold", "work.broken"} }, Grace: -1, Logger: quiet,
+		Node: "n1", Boot: "b1", Modules: func() []string {
+			return slices.Concat([]string{"work.ok", "work.fail", "work.hold", "work.broken"}, slices.Collect(maps.Keys(badModules())))
+		}, Grace: -1, Logger: quiet,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -69,6 +79,36 @@ func withTasks(t *testing.T) func(*gateway.Options) {
 		<-ended
 	})
 	return func(o *gateway.Options) { o.Tasks = w }
+}
+
+// describe knows work.strict only.
+func describe(id string) (task.Described, bool) {
+	return task.Described{Descriptor: module.Descriptor{ID: id, InputSchema: map[string]any{
+		"type": "object", "properties": map[string]any{"n": map[string]any{"type": "integer"}}, "required": []any{"n"}, "additionalProperties": false,
+	}}}, id == "work.strict"
+}
+
+// badModules is what the bad modules do.
+func badModules() map[string]func() (*contextwire.Reply, error) {
+	output := func(v any) func() (*contextwire.Reply, error) {
+		return func() (*contextwire.Reply, error) { return &contextwire.Reply{Output: map[string]any{"v": v}}, nil }
+	}
+	cyclic := map[string]any{}
+	cyclic["self"] = cyclic
+	type thing struct{ Secret string }
+	return map[string]func() (*contextwire.Reply, error){
+		"bad.nan":          output(math.NaN()),
+		"bad.infinite":     output(math.Inf(-1)),
+		"bad.cyclic":       output(cyclic),
+		"bad.func":         output(func() {}),
+		"bad.large":        output(strings.Repeat("x", 5<<20)),
+		"bad.text":         output("\xff\xfe"),
+		"bad.panic_number": func() (*contextwire.Reply, error) { panic(42) },
+		"bad.panic_thing":  func() (*contextwire.Reply, error) { panic(thing{"SECRET"}) },
+		"bad.panic_error":  func() (*contextwire.Reply, error) { panic(errors.New("SECRET")) },
+		"bad.panic_nil":    func() (*contextwire.Reply, error) { panic(nil) },
+		"bad.exit":         func() (*contextwire.Reply, error) { runtime.Goexit(); return nil, nil }, //nolint:nilnil // never reached
+	}
 }
 
 // submit submits one task and returns its ID.

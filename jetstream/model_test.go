@@ -1,8 +1,6 @@
 package jetstream_test
 
 import (
-	"context"
-	"errors"
 	"flag"
 	"sync/atomic"
 	"testing"
@@ -44,27 +42,32 @@ func TestModel(t *testing.T) {
 	}
 }
 
-// stage has routers on a server of this process.
+// stage has routers on a server of this process, one of which leads.
 type stage struct {
 	t      *testing.T
 	server *natstest.Server
 	o      durable.Options
 	client *durable.TaskClient
+	hangUp func()
 	leads  *seat
 }
 
 var _ tasktest.TraceStage = (*stage)(nil)
 
-// seat is a router and the writer that it has when it leads.
+// seat is a router, its way to the log, and the writer that it has when it leads.
 type seat struct {
 	*router
 	way    *ice
 	writer atomic.Pointer[task.Writer]
+	began  chan struct{} // closed when it has led for the first time
 }
 
 func openStage(t *testing.T, mode durable.Durability) *stage {
 	t.Helper()
-	s := &stage{t: t, server: natstest.New(t, natstest.Options{SyncAlways: mode == durable.PowerSafe}), o: durable.Options{Durability: mode, Logger: quiet()}}
+	s := &stage{
+		t: t, server: natstest.New(t, natstest.Options{SyncAlways: mode == durable.PowerSafe}),
+		o: durable.Options{Durability: mode, Logger: quiet()},
+	}
 	s.leads = s.seat()
 	js := s.server.JetStream()
 	o := s.o
@@ -73,22 +76,27 @@ func openStage(t *testing.T, mode durable.Durability) *stage {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.client = client
+	s.client, s.hangUp = client, js.Conn().Close
+	s.answers()
 	return s
 }
 
 func (s *stage) close() {
 	s.leads.kill()
 	s.client.Close()
-	s.o.JS = nil
+	s.hangUp()
 	s.server.Close()
 }
 
-// seat starts a router and returns when it leads.
 func (s *stage) seat() *seat {
-	e := &seat{way: newIce(s.server)}
-	e.router = runRouterOver(s.t, e.way, s.server, s.o, tasktest.TraceOptions, func(o *task.WriterOptions) {
-		o.Lease = 15 * time.Second
+	e := &seat{way: newIce(s.server), began: make(chan struct{})}
+	e.router = runRouterWith(s.t, e.way, s.server, s.o, func(log *durable.Log, o task.WriterOptions) (durable.LeadingWriter, error) {
+		tasktest.TraceOptions(&o)
+		w, err := task.NewWriter(log, o)
+		if e.writer.Swap(w) == nil {
+			close(e.began)
+		}
+		return w, err
 	})
 	return e
 }
@@ -96,7 +104,7 @@ func (s *stage) seat() *seat {
 func (s *stage) Client() tasktest.TraceClient { return s.client }
 
 // Crash kills the router that leads, or the server, or cuts the router off for longer
-// than its lease of the lead.
+// than its lead lasts.
 func (s *stage) Crash(n int) {
 	switch n % 3 {
 	case 0:
@@ -109,14 +117,35 @@ func (s *stage) Crash(n int) {
 		pass(4 * time.Second)
 		s.leads.way.thaw()
 	}
-	pass(3 * time.Second)
+	s.answers()
 }
 
-// Depose freezes the way of the router that leads to its log, has it cancel something
-// meanwhile, and lets it find out when another one leads.
+// answers returns once somebody does.
+func (s *stage) answers() {
+	if _, err := s.client.Queues(s.t.Context()); err != nil {
+		s.t.Errorf("nobody leads: %v", err)
+	}
+}
+
+// Depose freezes the router that leads. It is asked for something meanwhile, which it
+// gives to the log when it thaws, after another one has begun to lead.
 func (s *stage) Depose() tasktest.Deposed {
 	old := s.leads
-	_ = errors.New
-	_ = context.Background
-	return old.writer.Load()
+	w := old.writer.Load()
+	old.way.freeze(false)
+	late := make(chan error, 1)
+	go func() {
+		_, err := w.Pause(s.t.Context(), "job.safe", "nobody", "too late")
+		late <- err
+	}()
+	s.leads = s.seat()
+	<-s.leads.began // the old one answers until it knows
+	s.answers()
+	old.way.thaw()
+	if err := <-late; err == nil {
+		s.t.Error("a deposed writer has stored something")
+	}
+	pass(time.Second)
+	old.kill()
+	return w
 }

@@ -37,6 +37,19 @@ func runRouter(t *testing.T, way nats.InProcessConnProvider, o durable.Options, 
 // runRouterOver is runRouter with a way to the log and one for requests.
 func runRouterOver(t *testing.T, logWay, callWay nats.InProcessConnProvider, o durable.Options, change ...func(*task.WriterOptions)) *router {
 	t.Helper()
+	return runRouterWith(t, logWay, callWay, o, func(log *durable.Log, wo task.WriterOptions) (durable.LeadingWriter, error) {
+		for _, f := range change {
+			f(&wo)
+		}
+		return task.NewWriter(log, wo)
+	})
+}
+
+// runRouterWith is runRouterOver with a way to make the writer.
+func runRouterWith(t *testing.T, logWay, callWay nats.InProcessConnProvider, o durable.Options,
+	newWriter func(log *durable.Log, wo task.WriterOptions) (durable.LeadingWriter, error),
+) *router {
+	t.Helper()
 	connect := func(way nats.InProcessConnProvider) *nats.Conn {
 		nc, err := nats.Connect("", nats.InProcessServer(way), nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond),
 			nats.ReconnectJitter(0, 0), nats.ReconnectBufSize(-1), nats.PingInterval(time.Hour))
@@ -57,13 +70,9 @@ func runRouterOver(t *testing.T, logWay, callWay nats.InProcessConnProvider, o d
 		err := durable.RunTasks(ctx, durable.TasksOptions{
 			Options: o, Requests: calls,
 			NewWriter: func(log *durable.Log, signal func(task.Signal)) (durable.LeadingWriter, error) {
-				wo := task.WriterOptions{
+				return newWriter(log, task.WriterOptions{
 					Namespace: o.Namespace, Durability: string(log.Durability()), Signal: signal, Leading: log.Leading, Logger: quiet(),
-				}
-				for _, f := range change {
-					f(&wo)
-				}
-				return task.NewWriter(log, wo)
+				})
 			},
 		})
 		if err != nil {

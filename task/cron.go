@@ -34,9 +34,15 @@ const (
 
 const minEvery = time.Second
 
+// maxCron is how long an expression may be in bytes: every minute by itself fits.
+const maxCron = 256
+
 // parsePlan reads a cron expression; errors are GENERAL_INVALID_INPUT.
 func parsePlan(expr, zone string) (plan, error) {
 	p := plan{zone: time.UTC}
+	if len(expr) > maxCron {
+		return p, bad("cron", "is too long")
+	}
 	if zone != "" {
 		loc, err := time.LoadLocation(zone)
 		if err != nil || zone == "Local" {

@@ -185,9 +185,17 @@ func (w *Worker) begin(a *attempt, v LeaseVerdict, sent time.Time) {
 func (w *Worker) launch(a *attempt) {
 	w.owned.Add(1)
 	go func() {
-		if w.handle(a) {
-			w.owned.Done()
-		}
+		reported, returned := false, false
+		defer func() {
+			if !returned { // Goexit: there is no panic to recover
+				reported = w.handled(a, w.outcome(a, nil, module.Errorf(module.CodeModuleExecuteError, "the attempt ended its goroutine")))
+			}
+			if reported {
+				w.owned.Done()
+			}
+		}()
+		reported = w.handle(a)
+		returned = true
 	}()
 }
 
@@ -203,6 +211,11 @@ func (w *Worker) handle(a *attempt) bool {
 	unwatch := context.AfterFunc(a.ctx, func() { w.waitForHandler(a) })
 	rep := w.invoke(a)
 	unwatch()
+	return w.handled(a, rep)
+}
+
+// handled reports what came of a handler, unless that was done in its place.
+func (w *Worker) handled(a *attempt, rep FinishReport) bool {
 	if a.settle(handlerReturned) {
 		w.report(a, rep)
 		return true

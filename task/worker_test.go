@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -350,16 +351,33 @@ func TestRule10_OutputsThatCannotBeKept(t *testing.T) {
 }
 
 func TestWorkerSurvivesPanics(t *testing.T) {
-	bubble(t, func(t *testing.T, f *fixture) {
-		n, _ := f.node("n1", map[string]body{"job.safe": func(context.Context, map[string]any) (map[string]any, error) { panic(42) }, "job.effect": echo})
-		id := f.submit(task.Submission{ModuleID: "job.safe"})
-		wait(time.Second)
-		wantCode(t, f.want(id, task.Failed, "").Error.Err(), module.CodeModuleExecuteError)
-		id = f.submit(task.Submission{ModuleID: "job.effect"})
-		wait(time.Second)
-		f.want(id, task.Completed, "")
-		_ = n.shutdown()
-	})
+	for _, tt := range []struct {
+		name string
+		run  func()
+	}{
+		{"panic with a number", func() { panic(42) }},
+		{"panic with nil", func() { panic(nil) }},
+		{"goroutine ends", runtime.Goexit},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, f *fixture) {
+				n, _ := f.node("n1", map[string]body{"job.safe": func(context.Context, map[string]any) (map[string]any, error) {
+					tt.run()
+					return nil, nil
+				}, "job.effect": echo})
+				id := f.submit(task.Submission{ModuleID: "job.safe"})
+				wait(time.Second)
+				wantCode(t, f.want(id, task.Failed, "").Error.Err(), module.CodeModuleExecuteError)
+				id = f.submit(task.Submission{ModuleID: "job.effect"})
+				wait(time.Second)
+				f.want(id, task.Completed, "")
+				if st := n.State(); st.Running != 0 || st.Debt != 0 {
+					t.Errorf("afterwards: %+v", st)
+				}
+				_ = n.shutdown()
+			})
+		})
+	}
 }
 
 func TestRule04_ProgressAndCheckpoint(t *testing.T) {

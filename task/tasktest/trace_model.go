@@ -470,7 +470,8 @@ func (m *model) coherent(k *known, r task.Record) {
 		ok = r.ApprovalID != "" && r.Lease == nil
 	}
 	if !ok {
-		m.complain("%s is in no place where it may be: %+v", k.id, r)
+		m.complain("%s is in no place where it may be at %d: %s %s, lease %+v, ready %d, ends %d, approval %q, %+v", k.id, now,
+			r.Status, r.Detail, r.Lease, r.ReadyAt, r.CompletedAt, r.ApprovalID, r.Timeline)
 	}
 	if r.CancelRequested != nil && !k.cancelled && !k.child {
 		m.complain("%s has a request to cancel that nobody was told of: %+v", k.id, r)
