@@ -155,7 +155,9 @@ type Evidence struct {
 	// By and Role are who decided, or the node that ran the attempt of a task, Text is the
 	// reason, the note or the cause.
 	By, Role, Text string
-	// Guidance are the hashes of the recommendations that the caller was shown.
+	// Guidance are the hashes of the items of knowledge (lessons, facts, skills) that were
+	// in force for the module when the call ended, which is what callers who ask about it
+	// are shown, newest first.
 	Guidance []string
 }
 

@@ -12,7 +12,17 @@ import (
 // BUS_BAD_MESSAGE or BUS_PAYLOAD_TOO_LARGE; unknown keys are ignored. The strings
 // of one record share memory.
 func DecodeEvidence(body []byte) (*Evidence, string, error) {
-	if quick := (&Evidence{}); len(body) <= MaxEvidence && scanEvidence(body, quick) {
+	return decodeEvidence(body, false)
+}
+
+// DecodeEvidenceBrief is [DecodeEvidence] for readers of many records who do not look
+// at inputs: it leaves them out where it can, which halves the work.
+func DecodeEvidenceBrief(body []byte) (*Evidence, string, error) {
+	return decodeEvidence(body, true)
+}
+
+func decodeEvidence(body []byte, brief bool) (*Evidence, string, error) {
+	if quick := (&Evidence{}); len(body) <= MaxEvidence && scanEvidence(body, quick, brief) {
 		return quick, EvidenceHash(body), nil
 	}
 	lim := Limits{MaxBody: MaxEvidence, MaxElements: MaxEvidence / 4, MaxOverhead: 1 << 20}

@@ -16,7 +16,7 @@ func TestQuickReaderOfEvidenceAgrees(t *testing.T) {
 	text := rapid.OneOf(rapid.StringN(0, 12, 40), rapid.SampledFrom([]string{"", `"quoted" \ and`, "tab\there", "é€😀", "\u202e"}))
 	agree := func(t *rapid.T, body []byte) (quick bool) {
 		var got Evidence
-		quick = scanEvidence(body, &got)
+		quick = scanEvidence(body, &got, false)
 		if !quick {
 			return false
 		}
@@ -30,6 +30,13 @@ func TestQuickReaderOfEvidenceAgrees(t *testing.T) {
 		}
 		if !reflect.DeepEqual(&got, want) {
 			t.Fatalf("got %+v\nwant %+v\n%s", got, want, body)
+		}
+		var brief Evidence
+		if !scanEvidence(body, &brief, true) {
+			t.Fatalf("refused when inputs are passed over: %s", body)
+		}
+		if want.Inputs = nil; !reflect.DeepEqual(&brief, want) {
+			t.Fatalf("without inputs: got %+v\nwant %+v\n%s", brief, want, body)
 		}
 		return true
 	}

@@ -285,6 +285,58 @@ func TestLoopEveryKind(t *testing.T) {
 	t.Run("lessons and their consolidation", func(t *testing.T) { (&school{s.in(t), s.script, s.flags}).consolidations() })
 }
 
+// A call leaves evidence of the guidance that was in force for its module, so that the
+// loop finds out that a skill does not help.
+func TestLoopFindsASkillThatDoesNotHelp(t *testing.T) {
+	t.Parallel()
+	s := startSchool(t, openPolicy, []string{"n1", "demo"}, []string{"n2", "math"})
+	s.happen()
+	hash := s.learn(proposal("skill", "entity:default/knock", "demo.fail", map[string]any{
+		"description": "Knock before demo.fail", "when_to_use": "the shop is closed", "steps": []string{"Knock.", "Call demo.fail."},
+	}))[0]
+	// with counts the records of calls of a module with and without guidance.
+	with := func(module string) (guided, bare int) {
+		t.Helper()
+		for _, r := range list(s.get("/v1/evidence?limit=500&type=call&module="+module).doc, "evidence") {
+			if named, _ := r["guidance"].([]any); len(named) > 0 {
+				guided++
+			} else {
+				bare++
+			}
+		}
+		return guided, bare
+	}
+	if guided, bare := with("demo.fail"); guided != 0 || bare < 6 {
+		t.Errorf("%d of %d calls name guidance before there is any", guided, guided+bare)
+	}
+	s.adopt(hash)
+	eventually(t, startLimit, "calls are recorded with the skill", func() bool {
+		s.call("demo.fail", `{"code":"SHOP_CLOSED"}`)
+		s.call("demo.whoami", `{}`)
+		guided, _ := with("demo.fail")
+		return guided >= 5
+	})
+	if guided, _ := with("demo.whoami"); guided != 0 {
+		t.Errorf("%d calls of a module that the skill does not name", guided)
+	}
+	s.drafts()
+	s.pass()
+	found := list(s.as(deciderToken, http.MethodGet, "/v1/recommendations?analyzer=exec.skill_stall", "").doc, "recommendations")
+	if len(found) != 1 || !strings.Contains(fmt.Sprint(found[0]), "entity:skills/knock") || !strings.Contains(fmt.Sprint(found[0]), "the skill knock was in force, 0 % succeeded") {
+		t.Errorf("findings: %v", found)
+	}
+	s.must(hash, "rollback")
+	guided, _ := with("demo.fail")
+	eventually(t, startLimit, "calls are recorded without the skill", func() bool {
+		_, before := with("demo.fail")
+		s.call("demo.fail", `{"code":"SHOP_CLOSED"}`)
+		eventually(t, startLimit, "the call is recorded", func() bool { g, b := with("demo.fail"); return g+b > guided+before })
+		now, after := with("demo.fail")
+		guided = now
+		return after > before
+	})
+}
+
 func (s *school) plans() {
 	t := s.t
 	hash := s.learn(proposal("plan", "entity:default/try-shop", "demo.fail demo.whoami", map[string]any{

@@ -182,8 +182,13 @@ func (p *evidencePages) seq(i int) uint64 {
 // decode reads a record. One that cannot be read is told of once and passed over.
 func (s *EvidenceStore) decode(ctx context.Context, seq uint64, body []byte) (*contextwire.Evidence, string, bool) {
 	e, hash, err := contextwire.DecodeEvidence(body)
+	return e, hash, s.readable(ctx, seq, err)
+}
+
+// readable reports whether a record could be read, and tells of it once if not.
+func (s *EvidenceStore) readable(ctx context.Context, seq uint64, err error) bool {
 	if err == nil {
-		return e, hash, true
+		return true
 	}
 	s.mu.Lock()
 	told := s.noted[seq]
@@ -195,23 +200,32 @@ func (s *EvidenceStore) decode(ctx context.Context, seq uint64, body []byte) (*c
 		s.log.LogAttrs(ctx, slog.LevelWarn, "evidence cannot be read, passed over",
 			slog.Uint64("seq", seq), slog.Any("cause", err))
 	}
-	return nil, "", false
+	return false
 }
 
-// Records implements [loop.Reader]: evidence in the order of the stream. Nothing but
-// evidence is in it, and nothing is ever superseded.
+// Records implements [loop.Reader]: evidence in the order of the stream, without
+// inputs, at which the loop does not look. Nothing but evidence is in it, and nothing
+// is ever superseded. What is read on the way is found by its hash later.
 func (s *EvidenceStore) Records(ctx context.Context, q loop.Query) iter.Seq2[*loop.Record, error] {
 	return func(yield func(*loop.Record, error) bool) {
 		if !s.mayHold(q) {
 			return
 		}
-		for seq, body := range s.bodies(ctx, s.rangeOf(q)) {
+		part := s.rangeOf(q)
+		var notes *indexNotes
+		if part.subject == "" {
+			s.startIndex(ctx)
+			notes = s.index.begin()
+			defer notes.end()
+		}
+		for seq, body := range s.bodies(ctx, part) {
 			if body.err != nil {
 				yield(nil, body.err)
 				return
 			}
-			e, hash, ok := s.decode(ctx, seq, body.data)
-			if !ok {
+			e, hash, err := contextwire.DecodeEvidenceBrief(body.data)
+			notes.add(hash, seq)
+			if !s.readable(ctx, seq, err) {
 				continue
 			}
 			if r := loop.EvidenceRecord(seq, hash, e); q.Wants(r) && !yield(r, nil) {

@@ -406,7 +406,7 @@ func fixtures() []fixture {
 		{"lesson_pile", "as facts", func(h *history) { lessons(h, 9, loop.TypeFact) }, nil, []string{"medium entity:lessons/pay.charge | 9 lessons are live about pay.charge"}},
 		{"lesson_pile", "at the limit", func(h *history) { lessons(h, 8, loop.TypeLesson) }, nil, nil},
 
-		{"skill_stall", "at both", func(h *history) { skill(h, 2, 3) }, nil, []string{"medium entity:skills/refund | Of 5 calls that followed the skill refund, 40 % succeeded"}},
+		{"skill_stall", "at both", func(h *history) { skill(h, 2, 3) }, nil, []string{"medium entity:skills/refund | Of 5 calls while the skill refund was in force, 40 % succeeded"}},
 		{"skill_stall", "below the uses", func(h *history) { skill(h, 1, 3) }, nil, nil},
 		{"skill_stall", "above the success", func(h *history) { skill(h, 3, 4) }, nil, nil},
 

@@ -7,14 +7,14 @@ import (
 	"github.com/apbus/apbus/contextwire"
 )
 
-// skillStall finds skills that do not help: the calls of those who were shown them
-// mostly fail.
+// skillStall finds skills that do not help: while they were in force the calls of the
+// modules they name mostly failed.
 type skillStall struct{}
 
 func (skillStall) Manifest() Manifest {
 	return Manifest{
 		ID: "exec.skill_stall/1", Title: "Stalled skills", Cadence: "slow", DefaultOn: true,
-		Description: "A skill whose users mostly fail.",
+		Description: "A skill while which was in force the calls it is about mostly failed.",
 		Types:       []Type{TypeSkill, TypeCall, TypeStream},
 		Params: []Param{
 			intParam("min_uses", 5, 1, 10_000, "how many uses at least"),
@@ -22,7 +22,7 @@ func (skillStall) Manifest() Manifest {
 			windowParam(30 * day),
 		},
 		Templates: map[string]string{
-			"exec.skill_stall": "Of {count} calls that followed the skill {skill}, {percent} % succeeded",
+			"exec.skill_stall": "Of {count} calls while the skill {skill} was in force, {percent} % succeeded",
 		},
 	}
 }
@@ -50,7 +50,7 @@ type stallPass struct {
 	minUses    int
 	maxSuccess float64
 	skills     table[skillCell] // by hash
-	uses       table[skillUse]  // by the hash that a call refers to
+	uses       table[skillUse]  // by the hash of what was in force
 }
 
 func (p *stallPass) Since() time.Time { return p.w.since() }
@@ -68,7 +68,7 @@ func (p *stallPass) Add(r *Record) {
 	}
 	e := r.Evidence
 	failed := Failed(e.Outcome)
-	if len(e.Guidance) == 0 || !p.w.holds(r) || (!failed && e.Outcome != contextwire.OutcomeOK) {
+	if len(e.Guidance) == 0 || e.MadeHere || !p.w.holds(r) || (!failed && e.Outcome != contextwire.OutcomeOK) {
 		return
 	}
 	for i, ref := range e.Guidance {

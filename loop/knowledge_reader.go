@@ -143,16 +143,18 @@ func skillText(i *Item) string {
 
 // mentions reports whether a skill names a module as a whole word.
 func mentions(i *Item, moduleID string) bool {
-	named := func(text string) bool {
-		return slices.ContainsFunc(strings.FieldsFunc(text, func(r rune) bool {
-			return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '_' || r == '.')
-		}), func(w string) bool { return strings.Trim(w, ".") == moduleID })
-	}
-	steps, _ := i.Fields["steps"].([]any)
-	for _, s := range steps {
-		if text, _ := s.(string); named(text) {
-			return true
+	return slices.ContainsFunc(i.texts(), func(text string) bool { return moduleWords(text)[moduleID] })
+}
+
+// moduleWords are the words of a text that may be IDs of modules.
+func moduleWords(text string) map[string]bool {
+	set := make(map[string]bool)
+	for w := range strings.FieldsFuncSeq(text, func(r rune) bool {
+		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '_' || r == '.')
+	}) {
+		if w = strings.Trim(w, "."); w != "" {
+			set[w] = true
 		}
 	}
-	return named(i.Text("description")) || named(i.Text("when_to_use"))
+	return set
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/apbus/apbus/executor"
 	"github.com/apbus/apbus/internal/telemetry"
 	"github.com/apbus/apbus/jetstream"
+	"github.com/apbus/apbus/loop"
 )
 
 const (
@@ -20,8 +21,25 @@ const (
 	evidenceEnd = 2 * time.Second
 )
 
-// recorder leaves evidence of what this node does. A nil one leaves none.
-type recorder struct{ p *jetstream.EvidencePublisher }
+// recorder leaves evidence of what this node does, with the guidance that was in force.
+// A nil one leaves none.
+type recorder struct {
+	p       *jetstream.EvidencePublisher
+	inForce loop.InForce
+}
+
+// Record implements [executor.EvidenceSink].
+func (r *recorder) Record(e *contextwire.Evidence) {
+	r.inForce.Stamp(e)
+	r.p.Record(e)
+}
+
+// learned takes the knowledge that is live from now on.
+func (r *recorder) learned(live []*loop.Item) {
+	if r != nil {
+		r.inForce.Set(live)
+	}
+}
 
 // openEvidence opens the stream of evidence, unless it is switched off or there is
 // no JetStream. A node without evidence still does its work, so a failure is only
@@ -37,7 +55,7 @@ func openEvidence(ctx context.Context, cfg *config, conns *bus.Conns, log *slog.
 		log.Warn("no evidence is left of what this node does", "cause", err)
 		return nil
 	}
-	return &recorder{store.Publisher(jetstream.PublisherOptions{Node: cfg.ID})} //nolint:contextcheck // it lives until it is closed
+	return &recorder{p: store.Publisher(jetstream.PublisherOptions{Node: cfg.ID})} //nolint:contextcheck // it lives until it is closed
 }
 
 // evidenceOff is the value of --evidence that leaves none.
@@ -48,7 +66,7 @@ func (r *recorder) options() []executor.Option {
 	if r == nil {
 		return nil
 	}
-	return []executor.Option{executor.WithObserver(executor.EvidenceObserver(r.p))}
+	return []executor.Option{executor.WithObserver(executor.EvidenceObserver(r))}
 }
 
 // client is the bus client's part, nil for none.
@@ -56,7 +74,7 @@ func (r *recorder) client() func(*contextwire.Evidence) {
 	if r == nil {
 		return nil
 	}
-	return r.p.Record
+	return r.Record
 }
 
 // watch shows what is dropped, where metrics are served, and takes the name of the

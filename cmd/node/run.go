@@ -121,7 +121,7 @@ func run(ctx context.Context, spec settings.Spec) error {
 	if bound != nil {
 		wg.Go(func() { bound.watch(life) })
 	}
-	if l := openLearned(ctx, cfg, conns, reg, bound, log); l != nil {
+	if l := openLearned(ctx, cfg, conns, reg, bound, evidence, log); l != nil {
 		wg.Go(func() { l.follow(life) })
 	}
 	if rules != nil {

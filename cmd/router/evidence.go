@@ -13,6 +13,7 @@ import (
 	"github.com/apbus/apbus/gateway"
 	"github.com/apbus/apbus/internal/telemetry"
 	"github.com/apbus/apbus/jetstream"
+	"github.com/apbus/apbus/loop"
 )
 
 const (
@@ -27,8 +28,15 @@ const (
 // witness shows the evidence of the namespace and adds what only the router sees:
 // decisions of people, and calls that reached no node. A nil one does neither.
 type witness struct {
-	store *jetstream.EvidenceStore
-	p     *jetstream.EvidencePublisher
+	store   *jetstream.EvidenceStore
+	p       *jetstream.EvidencePublisher
+	inForce loop.InForce // for the records of calls
+}
+
+// record records with the guidance that was in force.
+func (w *witness) record(e *contextwire.Evidence) {
+	w.inForce.Stamp(e)
+	w.p.Record(e)
 }
 
 // openEvidence opens the stream of evidence, unless it is switched off or there is
@@ -44,7 +52,7 @@ func openEvidence(ctx context.Context, cfg *config, conns *bus.Conns, log *slog.
 		log.Warn("evidence is neither kept nor shown", "cause", err)
 		return nil
 	}
-	return &witness{store, store.Publisher(jetstream.PublisherOptions{Node: "router"})} //nolint:contextcheck // it lives until it is closed
+	return &witness{store: store, p: store.Publisher(jetstream.PublisherOptions{Node: "router"})} //nolint:contextcheck // it lives until it is closed
 }
 
 // shown is the gateway's part.
@@ -61,7 +69,7 @@ func (w *witness) client() func(*contextwire.Evidence) {
 	if w == nil {
 		return nil
 	}
-	return w.p.Record
+	return w.record
 }
 
 // decided records what a person decided; nil for none.

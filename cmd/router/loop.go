@@ -29,6 +29,7 @@ const (
 type learning struct {
 	*loop.Engine
 	store  *jetstream.LoopStore
+	w      *witness
 	router string
 	log    *slog.Logger
 
@@ -76,7 +77,7 @@ func openLoop(ctx context.Context, cfg *config, conns *bus.Conns, client *bus.Cl
 	if err != nil {
 		return nil, err
 	}
-	return &learning{Engine: engine, store: store, router: routerName(), log: log}, nil
+	return &learning{Engine: engine, store: store, w: w, router: routerName(), log: log}, nil
 }
 
 // routerName tells routers apart, for people.
@@ -188,6 +189,9 @@ func (l *learning) known(ctx context.Context) ([]*loop.Item, error) {
 	defer l.mu.Unlock()
 	if !l.read || revision > l.revision {
 		l.items, l.revision, l.read = items, revision, true
+		if l.w != nil {
+			l.w.inForce.Set(items)
+		}
 	}
 	return items, nil
 }
@@ -218,6 +222,9 @@ func (l *learning) mend(ctx context.Context) {
 			l.log.Warn("what was cut off cannot be finished now", "cause", err)
 		case n > 0:
 			l.log.Info("what was cut off is finished", "count", n)
+		}
+		if _, err := l.known(ctx); err != nil && ctx.Err() == nil {
+			l.log.Debug("cannot look at what was learned", "cause", err)
 		}
 		if !l.waitForNews(ctx, news) {
 			return
