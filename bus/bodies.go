@@ -43,15 +43,16 @@ const (
 // The name of the chunks' subject is the object's name in base64, so that also
 // what a killed process left half done shows whose it is.
 type bodyStore struct {
-	js    jetstream.JetStream
-	slots chan struct{}
+	js       jetstream.JetStream
+	replicas int // of the stream, where this process creates it
+	slots    chan struct{}
 
 	mu     sync.Mutex
 	stream jetstream.Stream // nil until it is needed
 }
 
-func newBodyStore(js jetstream.JetStream) *bodyStore {
-	return &bodyStore{js: js, slots: make(chan struct{}, bodyUploads)}
+func newBodyStore(js jetstream.JetStream, replicas int) *bodyStore {
+	return &bodyStore{js: js, replicas: replicas, slots: make(chan struct{}, bodyUploads)}
 }
 
 // bodies is the object store of large bodies, nil without JetStream.
@@ -62,7 +63,7 @@ func (c *Conns) bodies() *bodyStore {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.large == nil {
-		c.large = newBodyStore(c.JS)
+		c.large = newBodyStore(c.JS, c.replicas)
 	}
 	return c.large
 }
@@ -107,7 +108,7 @@ func (s *bodyStore) open(ctx context.Context, fresh bool) (jetstream.Stream, err
 func (s *bodyStore) create(ctx context.Context) (jetstream.Stream, error) {
 	cfg := jetstream.StreamConfig{
 		Name: bodyStream, Description: "bodies too large for a message", Subjects: []string{bodyChunks + ">", bodyMeta + ">"},
-		MaxAge: bodyTTL, MaxBytes: -1, Storage: jetstream.FileStorage, Replicas: 1, Discard: jetstream.DiscardNew,
+		MaxAge: bodyTTL, MaxBytes: -1, Storage: jetstream.FileStorage, Replicas: s.replicas, Discard: jetstream.DiscardNew,
 		AllowRollup: true, AllowDirect: true, PersistMode: jetstream.AsyncPersistMode,
 	}
 	stream, err := s.js.CreateStream(ctx, cfg)

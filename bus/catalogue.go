@@ -33,16 +33,17 @@ type catalogue struct {
 }
 
 // openCatalogue opens the buckets and makes them where they are missing.
-func openCatalogue(ctx context.Context, js jetstream.JetStream) (*catalogue, error) {
+func openCatalogue(ctx context.Context, js jetstream.JetStream, replicas int) (*catalogue, error) {
 	nodes, err := openBucket(ctx, js, jetstream.KeyValueConfig{
 		Bucket: nodesBucket, Description: "processes that host modules", History: 1,
-		TTL: recordTTL, Storage: jetstream.MemoryStorage,
+		TTL: recordTTL, Storage: jetstream.MemoryStorage, Replicas: replicas,
 	})
 	if err != nil {
 		return nil, err
 	}
 	modules, err := openBucket(ctx, js, jetstream.KeyValueConfig{
 		Bucket: modulesBucket, Description: "descriptors by content hash", History: 1, Storage: jetstream.FileStorage,
+		Replicas: replicas,
 	})
 	if err != nil {
 		return nil, err

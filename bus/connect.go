@@ -27,6 +27,9 @@ type Options struct {
 	Creds string
 	// Prefix is the first part of every subject, [DefaultPrefix] when empty.
 	Prefix string
+	// Replicas of the catalogue and of the store of large bodies, where this process
+	// creates them; 1 when zero.
+	Replicas int
 	// ConnectTimeout limits the first connection attempt, 5 s when zero.
 	ConnectTimeout time.Duration
 	// Logger receives connection events; slog.Default() when nil.
@@ -47,10 +50,11 @@ type Conns struct {
 	// JS is nil when there is no JetStream; then there is no catalogue.
 	JS jetstream.JetStream
 
-	prefix string
-	log    *slog.Logger
-	nats   []*nats.Conn
-	floor  payloadFloor
+	prefix   string
+	replicas int // of buckets that are created
+	log      *slog.Logger
+	nats     []*nats.Conn
+	floor    payloadFloor
 
 	mu          sync.Mutex
 	large       *bodyStore // made when it is needed
@@ -61,7 +65,7 @@ type Conns struct {
 // NewConns makes Conns of connections that the caller owns, for tests and for
 // other transports. js may be nil.
 func NewConns(calls, control Conn, js jetstream.JetStream, o Options) *Conns {
-	c := &Conns{Calls: calls, Control: control, JS: js, prefix: o.Prefix, log: o.Logger}
+	c := &Conns{Calls: calls, Control: control, JS: js, prefix: o.Prefix, replicas: max(1, o.Replicas), log: o.Logger}
 	if c.log == nil {
 		c.log = slog.Default()
 	}

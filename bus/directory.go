@@ -86,7 +86,7 @@ func startDirectory(conns *Conns, s subjects, log *slog.Logger) (*directory, err
 	}
 	setup, done := context.WithTimeoutCause(ctx, 10*time.Second, errors.New("the catalogue did not answer"))
 	defer done()
-	cat, err := openCatalogue(setup, conns.JS)
+	cat, err := openCatalogue(setup, conns.JS, conns.replicas)
 	if err != nil {
 		stop(err)
 		return nil, module.Wrap(module.CodeBusDisconnected, err, "cannot open the catalogue")
@@ -151,7 +151,7 @@ func (d *directory) list(ctx context.Context) {
 	if err != nil {
 		// The server may have lost the buckets, which lie in memory in part.
 		var cat *catalogue
-		if cat, err = openCatalogue(ctx, d.conns.JS); err == nil {
+		if cat, err = openCatalogue(ctx, d.conns.JS, d.conns.replicas); err == nil {
 			d.cat.Store(cat)
 			records, err = cat.records(ctx, d.ns)
 		}

@@ -214,7 +214,7 @@ func (n *Node) start() error {
 	setup, stop := context.WithTimeoutCause(n.life, 15*time.Second, errors.New("the bus did not answer"))
 	defer stop()
 	if n.conns.JS != nil {
-		cat, err := openCatalogue(setup, n.conns.JS)
+		cat, err := openCatalogue(setup, n.conns.JS, n.conns.replicas)
 		if err != nil {
 			return module.Wrap(module.CodeBusDisconnected, err, "cannot open the catalogue")
 		}

@@ -86,7 +86,7 @@ func (p *publisher) publish(ctx context.Context) error {
 }
 
 func (p *publisher) reopen(ctx context.Context) error {
-	cat, err := openCatalogue(ctx, p.node.conns.JS)
+	cat, err := openCatalogue(ctx, p.node.conns.JS, p.node.conns.replicas)
 	if err != nil {
 		return err
 	}

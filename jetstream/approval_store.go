@@ -31,7 +31,8 @@ type ApprovalOptions struct {
 	// Retention is how long a record is kept after its last change,
 	// [DefaultApprovalRetention] when zero. It must exceed the time in which a request can be decided.
 	Retention time.Duration
-	// Replicas is 1 by default.
+	// Replicas of a bucket that is to be created, 1 when zero; zero has no opinion on
+	// one that exists.
 	Replicas int
 	// MaxBytes bounds the bucket, 256 MiB by default; a full one takes no new
 	// requests.
@@ -68,9 +69,6 @@ func OpenApprovals(ctx context.Context, js natsjs.JetStream, o ApprovalOptions) 
 	if o.Retention <= 0 {
 		o.Retention = DefaultApprovalRetention
 	}
-	if o.Replicas <= 0 {
-		o.Replicas = 1
-	}
 	if o.MaxBytes <= 0 {
 		o.MaxBytes = 256 << 20
 	}
@@ -84,7 +82,7 @@ func OpenApprovals(ctx context.Context, js natsjs.JetStream, o ApprovalOptions) 
 	if errors.Is(err, natsjs.ErrBucketNotFound) {
 		kv, err = js.CreateKeyValue(ctx, natsjs.KeyValueConfig{
 			Bucket: ApprovalBucket, Description: "calls that wait for a person, and what was decided",
-			History: 1, TTL: o.Retention, MaxBytes: o.MaxBytes, Replicas: o.Replicas, Storage: natsjs.FileStorage,
+			History: 1, TTL: o.Retention, MaxBytes: o.MaxBytes, Replicas: max(1, o.Replicas), Storage: natsjs.FileStorage,
 		})
 		if errors.Is(err, natsjs.ErrBucketExists) { // another process was faster
 			kv, err = js.KeyValue(ctx, ApprovalBucket)
@@ -106,6 +104,9 @@ func (s *ApprovalStore) compare(ctx context.Context, o ApprovalOptions) error {
 	c := status.Config()
 	if c.Storage == natsjs.MemoryStorage {
 		return module.Errorf(module.CodeConfigInvalid, "bucket %s is kept in memory; approvals must survive the server", ApprovalBucket)
+	}
+	if o.Replicas == 0 {
+		o.Replicas = c.Replicas
 	}
 	for _, d := range []struct {
 		what      string

@@ -53,9 +53,9 @@ type bucket struct {
 func newBlobs(o *Options) *blobs {
 	return &blobs{
 		js: o.JS, log: o.Logger, open: map[string]natsjs.ObjectStore{},
-		bodies: bucket{o.Stream + "_BODIES", bodiesKept, o.Replicas,
+		bodies: bucket{o.Stream + "_BODIES", bodiesKept, max(1, o.Replicas),
 			"Requests about tasks of Apbus, and answers, that are too large for a message."},
-		results: bucket{o.Stream + "_RESULTS", resultsKept, o.Replicas,
+		results: bucket{o.Stream + "_RESULTS", resultsKept, max(1, o.Replicas),
 			"Outputs of tasks of Apbus over 512 KiB."},
 	}
 }

@@ -21,8 +21,9 @@ func (d Drift) String() string {
 	return fmt.Sprintf("%s is %s, want %s", d.Setting, d.Got, d.Want)
 }
 
-// compare lists what differs, in a fixed order.
-func compare(want, got natsjs.StreamConfig) []Drift {
+// compare lists what differs, in a fixed order. The number of replicas is compared
+// only where somebody asked for one.
+func compare(want, got natsjs.StreamConfig, replicas int) []Drift {
 	var drift []Drift
 	differs := func(setting string, want, got any, fatal bool) {
 		if w, g := fmt.Sprint(want), fmt.Sprint(got); w != g {
@@ -52,7 +53,9 @@ func compare(want, got natsjs.StreamConfig) []Drift {
 	limited := got.MaxMsgs > 0 || got.MaxBytes > 0
 	differs("discard", want.Discard, got.Discard, limited)
 
-	differs("num_replicas", want.Replicas, got.Replicas, false)
+	if replicas > 0 {
+		differs("num_replicas", replicas, got.Replicas, false)
+	}
 	differs("max_msgs", want.MaxMsgs, got.MaxMsgs, false)
 	differs("max_bytes", want.MaxBytes, got.MaxBytes, false)
 	differs("max_msg_size", want.MaxMsgSize, got.MaxMsgSize, false)

@@ -33,7 +33,8 @@ type EvidenceOptions struct {
 	// Prefix and Namespace are those of the bus; "apbus" and "default" when empty.
 	Prefix, Namespace string
 	// MaxAge, MaxBytes and Replicas are those of a stream that is to be created:
-	// 7 days, 1 GiB and 1 when zero. The oldest goes first.
+	// 7 days, 1 GiB and 1 when zero. The oldest goes first. A Replicas of zero has no
+	// opinion on a stream that exists.
 	MaxAge   time.Duration
 	MaxBytes int64
 	Replicas int
@@ -75,9 +76,6 @@ func OpenEvidence(ctx context.Context, o EvidenceOptions) (*EvidenceStore, error
 	if o.MaxBytes <= 0 {
 		o.MaxBytes = DefaultEvidenceBytes
 	}
-	if o.Replicas <= 0 {
-		o.Replicas = 1
-	}
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}
@@ -100,7 +98,7 @@ func (s *EvidenceStore) ensure(ctx context.Context) error {
 		return err
 	}
 	want.PersistMode = info.PersistMode // either will do
-	s.drift = compare(want, *info)
+	s.drift = compare(want, *info, s.o.Replicas)
 	readable := info.AllowDirect && !info.NoAck
 	for _, d := range s.drift {
 		s.log.WarnContext(ctx, "the stream of evidence differs from what was asked for", "stream", s.raw.stream,
@@ -119,7 +117,7 @@ func (s *EvidenceStore) wanted() natsjs.StreamConfig {
 	c := natsjs.StreamConfig{
 		Name: s.raw.stream, Description: "Evidence of Apbus: one record for each call, denial and decision, redacted.",
 		Retention: natsjs.LimitsPolicy, Storage: natsjs.FileStorage, Discard: natsjs.DiscardOld,
-		Replicas: s.o.Replicas, MaxAge: s.o.MaxAge, MaxBytes: s.o.MaxBytes,
+		Replicas: max(1, s.o.Replicas), MaxAge: s.o.MaxAge, MaxBytes: s.o.MaxBytes,
 		MaxMsgs: -1, MaxConsumers: -1, MaxMsgSize: -1, MaxMsgsPerSubject: -1,
 		AllowDirect: true, DenyDelete: true, DenyPurge: true,
 	}

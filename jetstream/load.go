@@ -151,10 +151,18 @@ func (s *Store) fetch(ctx context.Context, upTo uint64, prefixes []string, pages
 		return
 	}
 	defer r.close()
+	opened := time.Now()
 	for {
 		var p page
 		var end bool
 		p.messages, end, p.err = r.next(ctx)
+		if errors.Is(p.err, errNoConsumer) && r.count == 0 && time.Since(opened) < loadSilence {
+			select {
+			case <-time.After(s.o.LeaseTTL / 40):
+			case <-ctx.Done():
+			}
+			continue // the server that is to serve the new consumer has not heard of it
+		}
 		if !send(p) || end && r.seq >= upTo {
 			return
 		}
@@ -169,6 +177,9 @@ func (s *Store) fetch(ctx context.Context, upTo uint64, prefixes []string, pages
 		}
 	}
 }
+
+// errNoConsumer says that no server serves the consumer.
+var errNoConsumer = errors.New("no server answers for the consumer")
 
 // reader reads the messages of the stream in their order through a consumer of its
 // own, which costs the server less than direct gets.
@@ -255,6 +266,8 @@ func (r *reader) next(ctx context.Context) (messages []*stored, end bool, err er
 			case "408", "409": // the end of the page
 				return messages, false, nil
 			case "100":
+			case "503": // no responders
+				return messages, false, fmt.Errorf("read the task log: %w", errNoConsumer)
 			default:
 				return messages, false, fmt.Errorf("read the task log: %s %s", status, m.Header.Get("Description"))
 			}

@@ -27,7 +27,8 @@ type LoopOptions struct {
 	JS natsjs.JetStream
 	// Prefix and Namespace are those of the bus; "apbus" and "default" when empty.
 	Prefix, Namespace string
-	// Replicas of streams that are to be created, 1 when zero.
+	// Replicas of streams that are to be created, 1 when zero; zero has no opinion on
+	// those that exist.
 	Replicas int
 	// Logger is slog.Default() when nil.
 	Logger *slog.Logger
@@ -75,9 +76,6 @@ func OpenLoop(ctx context.Context, o LoopOptions) (*LoopStore, error) {
 	if o.Namespace == "" {
 		o.Namespace = DefaultNamespace
 	}
-	if o.Replicas <= 0 {
-		o.Replicas = 1
-	}
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}
@@ -90,7 +88,7 @@ func OpenLoop(ctx context.Context, o LoopOptions) (*LoopStore, error) {
 		grown: newConn(o.JS, RecStream+ending), kept: newConn(o.JS, KnowledgeStream+ending), log: o.Logger,
 	}
 	want := natsjs.StreamConfig{
-		Retention: natsjs.LimitsPolicy, Storage: natsjs.FileStorage, Discard: natsjs.DiscardNew, Replicas: o.Replicas,
+		Retention: natsjs.LimitsPolicy, Storage: natsjs.FileStorage, Discard: natsjs.DiscardNew, Replicas: max(1, o.Replicas),
 		MaxMsgs: -1, MaxBytes: -1, MaxConsumers: -1, MaxMsgSize: -1, AllowDirect: true, DenyDelete: true, DenyPurge: true,
 	}
 	grown, kept := want, want
@@ -116,7 +114,7 @@ func (s *LoopStore) ensure(ctx context.Context, o LoopOptions, want natsjs.Strea
 		return loopUnavailable(err)
 	}
 	var fatal []error
-	for _, d := range compare(want, info.Config) {
+	for _, d := range compare(want, info.Config, o.Replicas) {
 		s.drift = append(s.drift, d)
 		s.log.WarnContext(ctx, "a stream of the loop differs from what was asked for", "stream", want.Name,
 			"setting", d.Setting, "want", d.Want, "got", d.Got, "fatal", d.Fatal)

@@ -32,7 +32,8 @@ type Options struct {
 	// Stream is the stream's name, [DefaultStream] when empty, with _ and the
 	// namespace at the end unless that is the default one.
 	Stream string
-	// Replicas of a stream that is to be created, 1 when zero.
+	// Replicas of a stream that is to be created, 1 when zero; zero has no opinion on
+	// one that exists.
 	Replicas int
 	// MaxBytes limits a stream that is to be created, no limit when zero. A full
 	// stream refuses writes; it never drops what it holds.
@@ -59,9 +60,6 @@ func (o *Options) setDefaults() error {
 	}
 	if o.Stream == "" {
 		o.Stream = streamName(o.Namespace)
-	}
-	if o.Replicas == 0 {
-		o.Replicas = 1
 	}
 	if o.MaxBytes == 0 {
 		o.MaxBytes = -1
@@ -115,7 +113,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.drift = compare(want, info.Config)
+	s.drift = compare(want, info.Config, s.o.Replicas)
 	var fatal []error
 	for _, d := range s.drift {
 		o.Logger.Warn("the task stream differs from what was asked for", "stream", o.Stream,
@@ -144,7 +142,7 @@ func (s *Store) wanted() natsjs.StreamConfig {
 		Subjects:          s.names.captured(),
 		Retention:         natsjs.LimitsPolicy,
 		Storage:           natsjs.FileStorage,
-		Replicas:          s.o.Replicas,
+		Replicas:          max(1, s.o.Replicas),
 		MaxMsgsPerSubject: 1,
 		MaxMsgs:           -1,
 		MaxBytes:          s.o.MaxBytes,

@@ -38,7 +38,7 @@ func openApprovals(ctx context.Context, cfg *config, conns *bus.Conns, log *slog
 	case conns.JS == nil:
 		log.Warn("approval requests are kept in memory for want of JetStream: nobody outside this process can decide, and its end loses them")
 	default:
-		store, err := jetstream.OpenApprovals(ctx, conns.JS, jetstream.ApprovalOptions{Namespace: cfg.NS, Logger: log})
+		store, err := jetstream.OpenApprovals(ctx, conns.JS, jetstream.ApprovalOptions{Namespace: cfg.NS, Replicas: cfg.Replicas, Logger: log})
 		if err != nil {
 			return nil, fmt.Errorf("open the approvals (--approvals memory does without): %w", err)
 		}

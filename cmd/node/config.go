@@ -46,8 +46,12 @@ type config struct {
 	Events         string        `placeholder:"FILE" help:"YAML list of who gets this node's events: stdout, file, webhook, a2a, filter."`
 	Learned        string        `default:"on" enum:"on,off" help:"Host plans and run revised programs that the loop proposed and people applied: on or off."`
 	Evidence       string        `default:"on" enum:"on,off" help:"Leave evidence of calls, denials and decisions, redacted, on JetStream: on or off."`
+	Replicas       int           `default:"0" placeholder:"N" help:"Replicas of the streams and buckets that are created, the router's --replicas; 0 is 1."`
 	Insecure       bool          `help:"Connect beyond this machine although messages are not authenticated."`
 }
+
+// maxReplicas is the most that NATS takes.
+const maxReplicas = 5
 
 // allGroups is what a bare --examples means.
 const allGroups = "all"
@@ -108,6 +112,9 @@ func (c *config) check() error {
 	}
 	if c.MaxPerModule < 0 || c.MaxPerIdentity < 0 {
 		return settings.Usagef("--max-per-module and --max-per-identity must not be negative")
+	}
+	if c.Replicas < 0 || c.Replicas > maxReplicas {
+		return settings.Usagef("--replicas must be from 0 to %d", maxReplicas)
 	}
 	if c.MaxBody < 1 {
 		return settings.Usagef("--max-body must be at least 1")

@@ -91,6 +91,7 @@ func TestRefusedSettings(t *testing.T) {
 		{"no time to approve", []string{"--approval-expiry=0s"}, "--approval-expiry"},
 		{"approval beyond the retention", []string{"--approval-expiry=400h"}, "--approval-expiry"},
 		{"approvals elsewhere", []string{"--approvals=disk"}, "approvals"},
+		{"too many replicas", []string{"--replicas=6"}, "--replicas"},
 		{"unknown flag", []string{"--bogus"}, "bogus"},
 		{"an argument", []string{"math"}, "math"},
 	} {

@@ -50,7 +50,7 @@ func openEvidence(ctx context.Context, cfg *config, conns *bus.Conns, log *slog.
 	}
 	ctx, stop := context.WithTimeoutCause(ctx, evidenceStart, errors.New("the stream of evidence did not open in time"))
 	defer stop()
-	store, err := jetstream.OpenEvidence(ctx, jetstream.EvidenceOptions{JS: conns.JS, Namespace: cfg.NS, Logger: log})
+	store, err := jetstream.OpenEvidence(ctx, jetstream.EvidenceOptions{JS: conns.JS, Namespace: cfg.NS, Replicas: cfg.Replicas, Logger: log})
 	if err != nil {
 		log.Warn("no evidence is left of what this node does", "cause", err)
 		return nil

@@ -65,7 +65,7 @@ func openLearned(ctx context.Context, cfg *config, conns *bus.Conns, reg *regist
 func newLearned(ctx context.Context, cfg *config, conns *bus.Conns, reg *registry.Registry, b *bound, r *recorder, log *slog.Logger) (*learned, error) {
 	ctx, stop := context.WithTimeoutCause(ctx, learnedStart, errors.New("the store of the loop did not open in time"))
 	defer stop()
-	store, err := jetstream.OpenLoop(ctx, jetstream.LoopOptions{JS: conns.JS, Namespace: cfg.NS, Logger: log})
+	store, err := jetstream.OpenLoop(ctx, jetstream.LoopOptions{JS: conns.JS, Namespace: cfg.NS, Replicas: cfg.Replicas, Logger: log})
 	if err != nil {
 		return nil, err
 	}

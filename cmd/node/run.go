@@ -60,7 +60,7 @@ func run(ctx context.Context, spec settings.Spec) error {
 	}
 
 	conns, err := bus.Connect(ctx, bus.Options{
-		Servers: cfg.NATS, Name: "apbus-node/" + cfg.ID, Creds: cfg.Creds, Logger: log,
+		Servers: cfg.NATS, Name: "apbus-node/" + cfg.ID, Creds: cfg.Creds, Replicas: cfg.Replicas, Logger: log,
 	})
 	if err != nil {
 		return interrupted(ctx, fmt.Errorf("connect to %s: %w", strings.Join(withoutSecrets(cfg.NATS), ", "), err))

@@ -33,7 +33,7 @@ func startTasks(ctx context.Context, cfg *config, conns *bus.Conns, node *bus.No
 		return t, nil
 	}
 	client, err := jetstream.NewTaskClient(jetstream.ClientOptions{
-		Options: jetstream.Options{JS: conns.JS, Namespace: cfg.NS, Logger: log}, Requests: conns.NATS(),
+		Options: jetstream.Options{JS: conns.JS, Namespace: cfg.NS, Replicas: cfg.Replicas, Logger: log}, Requests: conns.NATS(),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("make the client of the tasks: %w", err)

@@ -17,7 +17,7 @@ func openApprovals(ctx context.Context, cfg *config, conns *bus.Conns, decided f
 	if conns.JS == nil {
 		return nil, nil, nil
 	}
-	store, err := jetstream.OpenApprovals(ctx, conns.JS, jetstream.ApprovalOptions{Namespace: cfg.NS, Logger: log})
+	store, err := jetstream.OpenApprovals(ctx, conns.JS, jetstream.ApprovalOptions{Namespace: cfg.NS, Replicas: cfg.Replicas, Logger: log})
 	if err != nil {
 		return nil, nil, fmt.Errorf("open the approvals: %w", err)
 	}

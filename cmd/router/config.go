@@ -12,23 +12,23 @@ import (
 
 // config is what the router can be told; package settings adds the common flags.
 type config struct {
-	Listen       string        `default:"127.0.0.1:8420" placeholder:"HOST:PORT" help:"Address of the HTTP API; port 0 picks a free one."`
-	NATS         []string      `name:"nats" placeholder:"URL" help:"NATS servers to use instead of the embedded one."`
-	EmbedListen  string        `default:"127.0.0.1:4222" placeholder:"HOST:PORT" help:"Address of the embedded NATS server; port 0 picks a free one."`
-	Data         string        `default:"apbus-data" placeholder:"DIR" help:"Data directory of the embedded server."`
-	Durability   string        `default:"power-safe" enum:"power-safe,process-safe" help:"What the embedded server's acknowledged data survives: a loss of power (power-safe), or only the end of processes (process-safe)."`
-	Tokens       string        `placeholder:"FILE" help:"Tokens file: who may use the API. Without one only callers on this machine are admitted."`
-	AdmitLocal   bool          `help:"With --tokens: admit callers on this machine without a token too, without an identity; reviewing needs one all the same."`
-	Creds        string        `placeholder:"FILE" help:"NATS credentials file, for --nats."`
-	NS           string        `name:"ns" default:"default" placeholder:"NAME" help:"Namespace on the bus."`
-	Insecure     bool          `help:"Listen or connect beyond this machine although messages are not authenticated."`
-	MaxBody      int64         `default:"67108864" placeholder:"BYTES" help:"Largest request body, and largest inputs and output of a call on the bus."`
-	MaxHeader    int           `default:"32768" placeholder:"BYTES" help:"Largest request line and headers together."`
-	MaxRequests  int           `default:"1024" placeholder:"N" help:"Calls and checks served at once."`
-	MaxDetached  int           `default:"1024" placeholder:"N" help:"Detached calls running at once."`
-	TaskReplicas int           `default:"1" placeholder:"N" help:"Replicas of the task log when it is created, for --nats; three survive a loss of power whatever the servers do."`
-	MaxTasks     int           `default:"1000000" placeholder:"N" help:"How many tasks may be waiting or running."`
-	TaskLease    time.Duration `default:"15s" help:"How long a node owns a task without renewing that, and the time in which a lost one is noticed; at least 1s, and the same for all routers."`
+	Listen      string        `default:"127.0.0.1:8420" placeholder:"HOST:PORT" help:"Address of the HTTP API; port 0 picks a free one."`
+	NATS        []string      `name:"nats" placeholder:"URL" help:"NATS servers to use instead of the embedded one."`
+	EmbedListen string        `default:"127.0.0.1:4222" placeholder:"HOST:PORT" help:"Address of the embedded NATS server; port 0 picks a free one."`
+	Data        string        `default:"apbus-data" placeholder:"DIR" help:"Data directory of the embedded server."`
+	Durability  string        `default:"power-safe" enum:"power-safe,process-safe" help:"What the embedded server's acknowledged data survives: a loss of power (power-safe), or only the end of processes (process-safe)."`
+	Tokens      string        `placeholder:"FILE" help:"Tokens file: who may use the API. Without one only callers on this machine are admitted."`
+	AdmitLocal  bool          `help:"With --tokens: admit callers on this machine without a token too, without an identity; reviewing needs one all the same."`
+	Creds       string        `placeholder:"FILE" help:"NATS credentials file, for --nats."`
+	NS          string        `name:"ns" default:"default" placeholder:"NAME" help:"Namespace on the bus."`
+	Insecure    bool          `help:"Listen or connect beyond this machine although messages are not authenticated."`
+	MaxBody     int64         `default:"67108864" placeholder:"BYTES" help:"Largest request body, and largest inputs and output of a call on the bus."`
+	MaxHeader   int           `default:"32768" placeholder:"BYTES" help:"Largest request line and headers together."`
+	MaxRequests int           `default:"1024" placeholder:"N" help:"Calls and checks served at once."`
+	MaxDetached int           `default:"1024" placeholder:"N" help:"Detached calls running at once."`
+	Replicas    int           `default:"0" placeholder:"N" help:"Replicas of the streams and buckets that are created: tasks, approvals, evidence, knowledge, catalogue, bodies; 0 is 1. On a cluster give 3, here and to the nodes: that survives the loss of a server, of its power too. What exists stays as it is."`
+	MaxTasks    int           `default:"1000000" placeholder:"N" help:"How many tasks may be waiting or running."`
+	TaskLease   time.Duration `default:"15s" help:"How long a node owns a task without renewing that, and the time in which a lost one is noticed; at least 1s, and the same for all routers."`
 
 	SysModules bool `help:"Answer system.health.*, system.manifest.* and system.usage.* for all nodes on the bus too, as the node router, to those who name it; over HTTP the router always does."`
 	SysControl bool `help:"Also answer system.control.* for all nodes there."`
@@ -50,6 +50,9 @@ type config struct {
 	Heartbeat   time.Duration `default:"15s" help:"How long an event stream may be silent before a comment keeps it alive."`
 	StreamStall time.Duration `default:"2m" help:"How long the reader of an event stream may take nothing before its call is cancelled."`
 }
+
+// maxReplicas is the most that NATS takes.
+const maxReplicas = 5
 
 func parse(spec settings.Spec) (*config, *settings.Result, error) {
 	cfg := &config{}
@@ -86,6 +89,12 @@ func (c *config) check() error {
 			return settings.Usagef("the NATS server %s is not on this machine, and messages are not authenticated in open mode: give --insecure if you mean it", hostOf(server))
 		}
 	}
+	if c.Replicas < 0 || c.Replicas > maxReplicas {
+		return settings.Usagef("--replicas must be from 0 to %d", maxReplicas)
+	}
+	if c.Replicas > 1 && len(c.NATS) == 0 {
+		return settings.Usagef("--replicas is for the cluster of --nats; the embedded server is one")
+	}
 	if c.TaskLease < time.Second {
 		return settings.Usagef("--task-lease must be at least 1s")
 	}
@@ -98,7 +107,7 @@ func (c *config) check() error {
 	}{
 		{"max-body", c.MaxBody}, {"max-header", int64(c.MaxHeader)},
 		{"max-requests", int64(c.MaxRequests)}, {"max-detached", int64(c.MaxDetached)},
-		{"task-replicas", int64(c.TaskReplicas)}, {"max-tasks", int64(c.MaxTasks)},
+		{"max-tasks", int64(c.MaxTasks)},
 	} {
 		if limit.value < 1 {
 			return settings.Usagef("--%s must be at least 1", limit.flag)

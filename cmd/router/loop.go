@@ -59,7 +59,7 @@ func openLoop(ctx context.Context, cfg *config, conns *bus.Conns, client *bus.Cl
 		return nil, err
 	}
 	store, err := jetstream.OpenLoop(ctx, jetstream.LoopOptions{
-		JS: conns.JS, Namespace: cfg.NS, Replicas: cfg.TaskReplicas, Logger: log,
+		JS: conns.JS, Namespace: cfg.NS, Replicas: cfg.Replicas, Logger: log,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("open the loop: %w", err)

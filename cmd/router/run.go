@@ -181,7 +181,7 @@ func shutdown(srv *http.Server, g *gateway.Gateway, log *slog.Logger) {
 // openBus connects to the servers given, or starts the embedded one. where is
 // what to tell people, without secrets.
 func openBus(ctx context.Context, cfg *config, log *slog.Logger) (conns *bus.Conns, where string, doctor gateway.Doctor, closeBus func(), err error) {
-	o := bus.Options{Name: "apbus-router", Servers: cfg.NATS, Creds: cfg.Creds, Logger: log}
+	o := bus.Options{Name: "apbus-router", Servers: cfg.NATS, Creds: cfg.Creds, Replicas: cfg.Replicas, Logger: log}
 	var embedded *bus.Embedded
 	closeServer := func() {}
 	if len(cfg.NATS) > 0 {

@@ -286,6 +286,8 @@ func TestUsageErrors(t *testing.T) {
 		{"durability", []string{"--durability=paper"}, "power-safe"},
 		{"no body", []string{"--max-body=0"}, "--max-body"},
 		{"negative limit", []string{"--max-requests=-1"}, "--max-requests"},
+		{"replicas of nothing", []string{"--nats=127.0.0.1:4222", "--replicas=-1"}, "--replicas"},
+		{"replicas of one server", free(t, "--replicas=3"), "--nats"},
 		{"unknown flag", []string{"--listn=x"}, "--listen"},
 		{"stray argument", []string{"serve"}, "serve"},
 		{"local without tokens", free(t, "--admit-local"), "--tokens"},

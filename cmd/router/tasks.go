@@ -31,7 +31,7 @@ func startTasks(ctx context.Context, cfg *config, conns *bus.Conns, client *bus.
 		return t, nil
 	}
 	o := jetstream.Options{
-		JS: conns.JS, Namespace: cfg.NS, Replicas: cfg.TaskReplicas, Durability: promise(cfg), Holder: "router", Logger: log,
+		JS: conns.JS, Namespace: cfg.NS, Replicas: cfg.Replicas, Durability: promise(cfg), Holder: "router", Logger: log,
 	}
 	// What would make the router useless later is found at the start.
 	if _, err := jetstream.Open(ctx, o); err != nil {

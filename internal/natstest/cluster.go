@@ -115,6 +115,21 @@ func (c *Cluster) JetStream() jetstream.JetStream {
 	return js
 }
 
+// URLs are where the servers can be reached, one for each.
+func (c *Cluster) URLs() []string {
+	urls := make([]string, len(c.servers))
+	for i, srv := range c.servers {
+		urls[i] = srv.ClientURL()
+	}
+	return urls
+}
+
+// Stop stops the server of that number.
+func (c *Cluster) Stop(i int) {
+	c.servers[i].Shutdown()
+	c.servers[i].WaitForShutdown()
+}
+
 // StopLeader stops the server that leads the stream, and returns its name.
 func (c *Cluster) StopLeader(stream string) string {
 	c.t.Helper()
