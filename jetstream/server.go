@@ -21,6 +21,8 @@ type Writer interface {
 	task.WorkSource
 	// FinishAll hears many reports of finished attempts at once.
 	FinishAll(ctx context.Context, req task.FinishAllRequest) (task.FinishAllAnswer, error)
+	// Undelivered takes back grants that reached nobody. It must not block.
+	Undelivered(refs []task.LeaseRef)
 }
 
 const (
@@ -113,6 +115,7 @@ type server struct {
 	stop, stopPatience context.CancelCauseFunc
 	unhook             func() bool
 	subs               []*nats.Subscription
+	bounces            bounces
 
 	wg sync.WaitGroup
 
@@ -152,7 +155,10 @@ func serve(ctx context.Context, n names, wire messenger, w Writer, log *slog.Log
 	if err := wire.nc.Publish(n.writer(), nil); err != nil {
 		log.Debug("the new writer was not announced", "cause", err)
 	}
-	err := subscribe(verbAbort, s.abort)
+	err := s.bounces.listen(wire.nc, w.Undelivered)
+	if err == nil {
+		err = subscribe(verbAbort, s.abort)
+	}
 	for verb, h := range handlers(w) {
 		waits := verb == verbClaim || verb == verbResult || verb == verbEvents
 		if err == nil {
@@ -195,6 +201,7 @@ func (s *server) close() {
 	cut := time.AfterFunc(closeGrace, func() { s.stop(errStopped) })
 	s.wg.Wait()
 	cut.Stop()
+	s.bounces.close()
 	s.unhook()
 	s.stop(errStopped)
 }
@@ -291,6 +298,8 @@ func (s *server) reply(ctx context.Context, m *nats.Msg, answer any, err error) 
 	if err != nil {
 		h, body := failure(err)
 		msg = &nats.Msg{Subject: m.Reply, Header: h, Data: body}
+	} else if a, ok := answer.(task.ClaimAnswer); ok && len(a.Grants) > 0 {
+		msg.Reply = s.bounces.expect(refsOf(a.Grants))
 	}
 	if err := s.wire.nc.PublishMsg(msg); err != nil {
 		s.log.Warn("a request about tasks was not answered", "cause", err)

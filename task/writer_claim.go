@@ -18,9 +18,13 @@ const (
 
 // poller is one claim that waits.
 type poller struct {
-	wake chan struct{}
-	gone bool
-	told bool
+	node, boot string
+	wake       chan struct{}
+	gone       bool
+	told       bool
+	// sent is set when the claim is to be answered with nothing: an attempt of its
+	// process was lost, and who still lives asks again.
+	sent bool
 }
 
 // Claim waits for work; see [WorkSource]. What it grants is durable as far as
@@ -53,7 +57,7 @@ func (w *Writer) Claim(ctx context.Context, req ClaimRequest) (ClaimAnswer, erro
 			w.mu.Unlock()
 			return none, w.still()
 		}
-		p := &poller{wake: make(chan struct{}, 1)}
+		p := &poller{node: req.Node, boot: req.Boot, wake: make(chan struct{}, 1)}
 		for _, q := range queues {
 			q.waits(p)
 		}
@@ -73,7 +77,9 @@ func (w *Writer) Claim(ctx context.Context, req ClaimRequest) (ClaimAnswer, erro
 			w.leave(p, queues)
 			return none, unanswered(ctx)
 		}
-		w.leave(p, nil)
+		if w.leave(p, nil); p.sent {
+			return none, w.still()
+		}
 	}
 }
 
@@ -152,6 +158,18 @@ func (w *Writer) offer(q *queue) {
 		return
 	}
 	q.pollers = nil
+}
+
+// sendAway answers the waiting claims of a process that has lost an attempt of q. It
+// may be gone, and what it would be granted would be held for nobody; a process that
+// lives asks again at once. w is locked.
+func (w *Writer) sendAway(q *queue, node, boot string) {
+	for _, p := range q.pollers {
+		if p.node == node && p.boot == boot && !p.gone && !p.told {
+			p.told, p.sent = true, true
+			p.wake <- struct{}{}
+		}
+	}
 }
 
 // leave takes a poller out. One that was woken and goes away hands the turn on.
@@ -281,6 +299,11 @@ func (w *Writer) hand(ctx context.Context, waited time.Duration, granted []*item
 	}
 	return answer, nil
 }
+
+// Undelivered takes back grants whose answer has reached nobody, as of a node that
+// died while it waited for work. What has been started meanwhile is left alone, but
+// for attempts that may run twice.
+func (w *Writer) Undelivered(refs []LeaseRef) { w.takeBack(refs) }
 
 // takeBack undoes grants that nobody was told of.
 func (w *Writer) takeBack(refs []LeaseRef) {

@@ -96,6 +96,7 @@ func (w *Writer) tick(it *item, m moment) {
 		}
 		w.slog.Warn("the owner of a task attempt was lost", "task_id", next.TaskID, "module_id", next.ModuleID,
 			"node", lease.Node, "attempt", next.Attempt)
+		w.sendAway(it.q, lease.Node, lease.Boot)
 	}
 	w.change(b, it, next)
 }
