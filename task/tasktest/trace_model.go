@@ -455,15 +455,16 @@ func (m *model) observe() {
 
 // coherent judges one record by itself: rule 7 says where a task may be.
 func (m *model) coherent(k *known, r task.Record) {
+	// What is due at this very instant may happen before or after it is looked at.
 	now := task.At(time.Now())
 	ok := false
 	switch {
 	case r.Status.Terminal():
 		ok = r.CompletedAt != 0 && r.Lease == nil && (r.Status != task.Failed || r.Error != nil)
 	case r.Status == task.Running || r.Detail == task.Claimed:
-		ok = r.Lease != nil && r.Lease.Until > now && r.Attempt > 0
+		ok = r.Lease != nil && r.Lease.Until >= now && r.Attempt > 0
 	case r.Detail == task.Scheduled || r.Detail == task.BackingOff:
-		ok = r.ReadyAt > now && r.Lease == nil
+		ok = r.ReadyAt >= now && r.Lease == nil
 	case r.Detail == task.Queued || r.Detail == task.Blocked:
 		ok = r.ReadyAt <= now && r.Lease == nil && (r.CancelRequested == nil)
 	case r.Detail == task.AwaitingApproval:
