@@ -331,10 +331,17 @@ func (a *attempt) frame(ctx context.Context, m *nats.Msg) (body map[string]any, 
 }
 
 // fits refuses what the server would drop, before anything is sent (and before
-// nats.go would leak an entry for it).
+// nats.go would leak an entry for it). What is far from the limit is not measured: no
+// header block is as large as half a message.
 func fits(m *nats.Msg, limit int64) error {
-	if size := int64(m.Size()); limit > 0 && size > limit {
+	if limit <= 0 || (limit >= 4*maxHeaderBlock && 2*int64(len(m.Data)) < limit) {
+		return nil
+	}
+	if size := int64(m.Size()); size > limit {
 		return contextwire.TooLarge(size, limit).NotExecuted()
 	}
 	return nil
 }
+
+// maxHeaderBlock is what a reader takes of headers (wire protocol, section 3).
+const maxHeaderBlock = 16 << 10

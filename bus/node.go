@@ -315,7 +315,9 @@ func (n *Node) Close() error {
 
 func (n *Node) teardown() {
 	n.leave(n.subs.close())
-	n.stop(cancel.Because(cancel.Shutdown, n.opts.ID, "node closed"))
+	cause := cancel.Because(cancel.Shutdown, n.opts.ID, "node closed")
+	n.stop(cause)
+	n.cancelRunning(cause)
 	n.work.Wait()
 	n.mine.Wait()
 	n.accepts.close()
@@ -332,6 +334,16 @@ func (n *Node) teardown() {
 	}
 	n.wg.Wait()
 	n.facts.leave()
+}
+
+// cancelRunning cancels every call, and lets no other one begin.
+func (n *Node) cancelRunning(cause *cancel.Cause) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.draining = true
+	for _, r := range n.running {
+		r.token.Cancel(cause)
+	}
 }
 
 // leave gives subscriptions up, after a word to every caller whose request had

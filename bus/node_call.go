@@ -19,8 +19,9 @@ import (
 type running struct {
 	node *Node
 	kind string
-	head *contextwire.Head
+	head contextwire.Head
 	body []byte
+	req  contextwire.Request // once the body is decoded
 	// identity is who makes the call, once that is known; pushedOut what a call is
 	// told that left the queue for another module's. Both belong to the gate.
 	identity   string
@@ -85,16 +86,14 @@ func (n *Node) receive(kind string, m *nats.Msg) {
 	}
 	n.counts.in.observe(int64(len(m.Data)))
 	moduleID := n.subjects.moduleOf(m.Subject, kind)
-	head, err := contextwire.ParseHead(moduleID, contextwire.Header(m.Header), n.opts.Limits)
-	if err != nil {
+	r := &running{node: n, kind: kind, body: m.Data, arrived: time.Now(), issuer: issuerOf(m.Reply)}
+	head := &r.head
+	if err := head.Parse(moduleID, contextwire.Header(m.Header), n.opts.Limits); err != nil {
 		n.refuseUnread(m, err)
 		return
 	}
-	r := &running{
-		node: n, kind: kind, head: head, body: m.Data, arrived: time.Now(),
-		key: cancel.Key{Call: head.CallID, Attempt: head.Attempt}, issuer: issuerOf(m.Reply),
-		doubt: n.doubtful(),
-	}
+	r.key = cancel.Key{Call: head.CallID, Attempt: head.Attempt}
+	r.doubt = n.doubtful()
 	if r.key.Call == "" { // a bare request names no call
 		r.key = cancel.Key{Call: contextwire.NewCallID(), Attempt: 1}
 	}
@@ -157,21 +156,20 @@ func (n *Node) isDraining() bool {
 
 // enter registers and admits r.
 func (n *Node) enter(r *running) {
-	r.ctx, r.token = cancel.Join(n.life, nil)
+	// Not below the node's life, in whose list every call would have to be: teardown
+	// cancels what is in the list of running calls.
+	r.ctx, r.token = cancel.Join(context.Background(), nil)
 	entry, err := n.table.Begin(cancel.Call{
 		Key: r.key, Root: r.root(), Parent: r.head.Parent, Trace: r.traceID, ModuleID: r.head.ModuleID,
 		Issuer: r.issuer, Mode: r.mode(), StartedAt: r.arrived, Budget: r.head.Budget, Token: r.token,
 	})
-	var buried *cancel.Tombstoned
-	switch {
-	case errors.As(err, &buried):
+	if err != nil {
 		r.token.Release()
-		r.reply.fail(module.Wrap(module.CodeExecutionCancelled, buried.Cause, "the call was cancelled before it arrived").
-			WithDetail("module_id", r.head.ModuleID).NotExecuted())
-		return
-	case err != nil: // the same attempt is running; its end will answer
-		r.token.Release()
-		return
+		if buried, ok := errors.AsType[*cancel.Tombstoned](err); ok {
+			r.reply.fail(module.Wrap(module.CodeExecutionCancelled, buried.Cause, "the call was cancelled before it arrived").
+				WithDetail("module_id", r.head.ModuleID).NotExecuted())
+		}
+		return // else the same attempt is running; its end will answer
 	}
 	r.entry = entry
 	if r.kind == kindCall && !r.head.Bare && n.replay.again(n, r.key) {
@@ -267,9 +265,12 @@ func (r *running) decode() (*contextwire.Request, error) {
 	if err := r.fetch(); err != nil {
 		return nil, err
 	}
-	head := *r.head
+	head := r.head
 	head.BodyRef = nil // fetch has checked it
-	return head.DecodeBody(r.body, r.node.opts.Limits)
+	if err := head.DecodeRequest(&r.req, r.body, r.node.opts.Limits); err != nil {
+		return nil, err
+	}
+	return &r.req, nil
 }
 
 // end forgets the call everywhere. Its terminal frame is kept by then.

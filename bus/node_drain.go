@@ -80,12 +80,7 @@ func (n *Node) flushReplies() error {
 
 // cancelRest cancels every call and waits a moment for it to end.
 func (n *Node) cancelRest() {
-	cause := cancel.Because(cancel.Shutdown, n.opts.ID, "node is draining")
-	n.mu.Lock()
-	for _, r := range n.running {
-		r.token.Cancel(cause)
-	}
-	n.mu.Unlock()
+	n.cancelRunning(cancel.Because(cancel.Shutdown, n.opts.ID, "node is draining"))
 	ctx, stop := context.WithTimeoutCause(n.life, hardStop, errors.New("calls ignore their cancellation"))
 	defer stop()
 	if err := n.awaitWork(ctx); err != nil {

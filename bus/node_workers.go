@@ -1,6 +1,7 @@
 package bus
 
 import (
+	"slices"
 	"sync"
 	"sync/atomic"
 )
@@ -17,10 +18,9 @@ type job interface{ serve() }
 
 // workers runs calls. A goroutine whose call is over waits for the next one, up
 // to a number of them and for about a second: its stack has grown to what a call
-// needs, and growing one anew for each call is a good part of what a call costs.
+// needs, and growing one anew for each call is a good part of what a call costs. The
+// one that waits least long gets the next call, since what it uses is still at hand.
 type workers struct {
-	next chan job
-	home chan struct{} // sends a waiting goroutine home
 	done <-chan struct{}
 	wg   *sync.WaitGroup
 
@@ -28,11 +28,16 @@ type workers struct {
 	quiet int         // rounds without a call; only rest looks at it
 
 	mu   sync.Mutex
-	idle int
+	idle []*worker // the last one waits least long
+}
+
+// worker is a goroutine that waits for a call.
+type worker struct {
+	next chan job // capacity 1; who takes the worker off the list sends once, nil to send it home
 }
 
 func newWorkers(done <-chan struct{}, wg *sync.WaitGroup) *workers {
-	return &workers{next: make(chan job), home: make(chan struct{}), done: done, wg: wg}
+	return &workers{done: done, wg: wg}
 }
 
 // rest is called every round, by one goroutine. It sends the waiting ones home
@@ -45,56 +50,80 @@ func (w *workers) rest() {
 	if w.quiet++; w.quiet < idleRounds {
 		return
 	}
-	for {
-		select {
-		case w.home <- struct{}{}:
-		default: // nobody waits
-			return
-		}
+	w.mu.Lock()
+	idle := w.idle
+	w.idle = nil
+	w.mu.Unlock()
+	for _, one := range idle {
+		one.next <- nil
 	}
 }
 
 // run starts j in a goroutine of its own and returns.
 func (w *workers) run(j job) {
 	w.used.Store(true)
-	select {
-	case w.next <- j: // one is waiting
-	default:
-		w.wg.Go(func() { w.loop(j) })
+	if one := w.take(); one != nil {
+		one.next <- j
+		return
 	}
+	w.wg.Go(func() { w.loop(j) })
+}
+
+// take takes a worker off the list, nil when none waits.
+func (w *workers) take() *worker {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	n := len(w.idle)
+	if n == 0 {
+		return nil
+	}
+	one := w.idle[n-1]
+	w.idle[n-1] = nil
+	w.idle = w.idle[:n-1]
+	return one
 }
 
 func (w *workers) loop(j job) {
-	for {
+	me := &worker{next: make(chan job, 1)}
+	for j != nil {
 		j.serve()
-		if !w.stay() {
-			return
-		}
-		select {
-		case j = <-w.next:
-			w.leave()
-		case <-w.home:
-			w.leave()
-			return
-		case <-w.done:
-			w.leave()
-			return
-		}
+		j = w.await(me)
 	}
 }
 
-func (w *workers) stay() bool {
+// await waits for the next call, nil when there is none to wait for.
+func (w *workers) await(me *worker) job {
+	if !w.stay(me) {
+		return nil
+	}
+	select {
+	case j := <-me.next:
+		return j
+	case <-w.done:
+		if w.withdraw(me) {
+			return nil
+		}
+		return <-me.next // it was taken off the list already
+	}
+}
+
+func (w *workers) stay(me *worker) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.idle == idleWorkers {
+	if len(w.idle) == idleWorkers {
 		return false
 	}
-	w.idle++
+	w.idle = append(w.idle, me)
 	return true
 }
 
-func (w *workers) leave() {
+func (w *workers) withdraw(me *worker) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.idle--
+	i := slices.Index(w.idle, me)
+	if i < 0 {
+		return false
+	}
+	w.idle = slices.Delete(w.idle, i, i+1)
+	return true
 }

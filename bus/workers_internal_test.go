@@ -17,7 +17,7 @@ func TestWorkersAreKeptAndSentHome(t *testing.T) {
 			synctest.Wait()
 			w.mu.Lock()
 			defer w.mu.Unlock()
-			return w.idle
+			return len(w.idle)
 		}
 		together(w, 3*idleWorkers)
 		if got := waiting(); got != idleWorkers {

@@ -30,8 +30,12 @@ func (f *headerFields) read(h Header, lim Limits) error {
 		if len(values) == 0 {
 			continue
 		}
-		name := strings.ToLower(k)
+		name := k
 		field := f.field(name)
+		if field == nil { // as good as never: senders write lower case
+			name = strings.ToLower(k)
+			field = f.field(name)
+		}
 		if field == nil || (field.present() && k != name && (field.spelling == name || field.spelling < k)) {
 			continue
 		}

@@ -74,6 +74,10 @@ func (b *msgpackBuild) context(w *module.ContextWire) bool {
 			w.Identity, ok = b.identity()
 			return 16, ok
 		case keyData:
+			if b.pos < len(b.body) && b.body[b.pos] == mpFixMap { // nothing is in it
+				b.pos++
+				return 32, true
+			}
 			w.Data, ok = b.mapping()
 			w.Data = withoutPrivate(w.Data)
 			return 32, ok

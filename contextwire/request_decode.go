@@ -18,13 +18,22 @@ import (
 // limit. A budget that is used up is no error, see [Head.BudgetExhausted]. The
 // Head is nil on error.
 func ParseHead(subjectModuleID string, h Header, lim Limits) (*Head, error) {
+	head := &Head{}
+	if err := head.Parse(subjectModuleID, h, lim); err != nil {
+		return nil, err
+	}
+	return head, nil
+}
+
+// Parse is [ParseHead] into head, which must be zero. After an error head is of no use.
+func (head *Head) Parse(subjectModuleID string, h Header, lim Limits) error {
 	lim = lim.withDefaults()
 	var fields headerFields // large, and gone when the headers are read
 	f := &fields
 	if err := f.read(h, lim); err != nil {
-		return nil, err
+		return err
 	}
-	head := &Head{ModuleID: subjectModuleID, Attempt: 1, Credit: DefaultCredit()}
+	head.ModuleID, head.Attempt, head.Credit = subjectModuleID, 1, DefaultCredit()
 	if f.traceParent.present() {
 		head.TraceParent = module.ParseTraceParent(f.traceParent.value, f.traceState.value)
 	}
@@ -32,30 +41,30 @@ func ParseHead(subjectModuleID string, h Header, lim Limits) (*Head, error) {
 		return head.bare(f)
 	}
 	if n, ok := parseDigits(f.version.value); !ok || n != ProtocolVersion {
-		return nil, module.Errorf(module.CodeBusVersionUnsupported, "protocol version is not supported, this is version %d", ProtocolVersion).
+		return module.Errorf(module.CodeBusVersionUnsupported, "protocol version is not supported, this is version %d", ProtocolVersion).
 			WithDetails(map[string]any{"supported": int64(ProtocolVersion)})
 	}
 	if err := head.types(f); err != nil {
-		return nil, err
+		return err
 	}
 	if err := head.values(f); err != nil {
-		return nil, err
+		return err
 	}
 	if ref := head.BodyRef; ref != nil && ref.Size > int64(lim.MaxBody) {
-		return nil, TooLarge(ref.Size, int64(lim.MaxBody))
+		return TooLarge(ref.Size, int64(lim.MaxBody))
 	}
-	return head, nil
+	return nil
 }
 
-func (h *Head) bare(f *headerFields) (*Head, error) {
+func (h *Head) bare(f *headerFields) error {
 	h.Bare, h.CallID = true, NewCallID()
 	h.ContentType, h.Accept = JSON, JSON
 	if f.contentType.present() {
 		if ct, ok := ParseContentType(f.contentType.value); !ok || ct != JSON {
-			return nil, module.Errorf(module.CodeBusUnsupportedType, "a bare request is %s", JSON)
+			return module.Errorf(module.CodeBusUnsupportedType, "a bare request is %s", JSON)
 		}
 	}
-	return h, nil
+	return nil
 }
 
 func (h *Head) types(f *headerFields) error {
@@ -157,15 +166,24 @@ func parseSigned(s string) (int64, bool) {
 // Absent or null inputs are an empty map. Unknown keys are ignored. Errors are
 // BUS_PAYLOAD_TOO_LARGE and BUS_BAD_MESSAGE.
 func (h *Head) DecodeBody(body []byte, lim Limits) (*Request, error) {
+	r := &Request{}
+	if err := h.DecodeRequest(r, body, lim); err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+// DecodeRequest is [Head.DecodeBody] into r. After an error r is of no use.
+func (h *Head) DecodeRequest(r *Request, body []byte, lim Limits) error {
 	if h.BodyRef != nil {
 		if err := lim.CheckSize(len(body)); err != nil {
-			return nil, err
+			return err
 		}
 		if err := h.BodyRef.Check(body); err != nil {
-			return nil, err
+			return err
 		}
 	}
-	r := &Request{
+	*r = Request{
 		CallID: h.CallID, Attempt: h.Attempt, Root: h.Root, Parent: h.Parent, ModuleID: h.ModuleID,
 		Budget: h.Budget, Stream: h.Stream, Version: h.Version, Trace: h.Trace,
 		IdempotencyKey: h.IdempotencyKey, Bare: h.Bare, Credit: h.Credit,
@@ -176,24 +194,24 @@ func (h *Head) DecodeBody(body []byte, lim Limits) (*Request, error) {
 	} else if h.ContentType == MsgPack && lim.CheckSize(len(body)) == nil {
 		var ok bool
 		if r.Inputs, r.Context, ok = readEnvelope(body, lim.withDefaults(), r.TraceParent); ok {
-			return r, nil
+			return nil
 		}
 	}
 	if r.Inputs == nil {
 		m, err := DecodeMap(h.ContentType, body, lim)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		if r.Inputs = m; !h.Bare {
 			if err := r.envelope(m); err != nil {
-				return nil, err
+				return err
 			}
 		}
 	}
 	if r.Context == nil {
 		r.Context = module.NewContext(module.ContextOptions{TraceParent: h.TraceParent})
 	}
-	return r, nil
+	return nil
 }
 
 // envelope takes context and inputs from m.
