@@ -39,6 +39,10 @@ type ClientOptions struct {
 	// Evidence takes a record of each call that ended where no executor saw it; nil
 	// makes none. It must not block; it may keep the record.
 	Evidence func(*contextwire.Evidence)
+	// Events is told of nodes that come and go, and of modules that nodes disagree on,
+	// as the catalogue shows them from the start of the client on; nil for none. It
+	// must not block.
+	Events func(module.Event)
 }
 
 // Client calls, checks and cancels modules on any node. Safe for concurrent
@@ -176,6 +180,9 @@ func NewClient(conns *Conns, o ClientOptions) (*Client, error) {
 	if c.dir, err = startDirectory(conns, s, c.log); err != nil {
 		c.unlisten()
 		return nil, err
+	}
+	if o.Events != nil {
+		c.dir.follow(o.Events)
 	}
 	if o.Sweep {
 		c.sweepBodies()

@@ -60,7 +60,10 @@ type directory struct {
 	hosts       map[string][]proc // by module
 	descriptors map[string]module.Descriptor
 	fetching    map[string]bool
-	changed     chan struct{} // closed and replaced on every change
+	changed     chan struct{}  // closed and replaced on every change
+	news        []module.Event // to be told once mu is free
+
+	emit func(module.Event) // nil for none; set once the directory is filled
 
 	relist    chan struct{} // capacity 1
 	listAgain atomic.Bool   // the last listing failed
@@ -184,10 +187,11 @@ func (d *directory) onRecord(m *nats.Msg) {
 
 func (d *directory) forgetKey(subject string) {
 	d.mu.Lock()
-	defer d.mu.Unlock()
-	for p := range d.nodes {
+	defer d.unlock()
+	for p, n := range d.nodes {
 		if subject == "$KV."+nodesBucket+"."+recordKey(d.ns, p.node, p.boot) {
 			d.removeLocked(p)
+			d.tellLocked(EventNodeLeft, module.SeverityInfo, n)
 			d.notifyLocked()
 			return
 		}
@@ -201,7 +205,7 @@ func (d *directory) upsert(r contextwire.NodeRecord) {
 	d.conns.floor.note(r.MaxPayload)
 	p := proc{r.Node, r.Boot}
 	d.mu.Lock()
-	defer d.mu.Unlock()
+	defer d.unlock()
 	now := time.Now()
 	old := d.nodes[p]
 	if old != nil && r.At.Before(old.At) {
@@ -217,6 +221,12 @@ func (d *directory) upsert(r contextwire.NodeRecord) {
 	if old == nil || !slices.Equal(old.Modules, r.Modules) {
 		d.reindexLocked()
 		d.warnForksLocked(r)
+	}
+	switch {
+	case old == nil:
+		d.tellLocked(EventNodeJoined, module.SeverityInfo, info)
+	case r.Draining && !old.Draining:
+		d.tellLocked(EventNodeDraining, module.SeverityInfo, info)
 	}
 	for _, m := range r.Modules {
 		d.wantLocked(m.Hash)
@@ -237,6 +247,7 @@ func (d *directory) warnForksLocked(r contextwire.NodeRecord) {
 			for _, other := range d.nodes[p].Modules {
 				if other.ID == m.ID && other.Version == m.Version && other.Hash != m.Hash {
 					d.calm.warn("version_fork", "module_id", m.ID, "version", m.Version, "node", r.Node, "other", p.node)
+					d.forkLocked(m, r.Node, p.node)
 				}
 			}
 		}
@@ -268,12 +279,13 @@ func (d *directory) notifyLocked() {
 // expire marks overdue records stale and forgets those overdue twice over.
 func (d *directory) expire() {
 	d.mu.Lock()
-	defer d.mu.Unlock()
+	defer d.unlock()
 	now, changed := time.Now(), false
 	for p, n := range d.nodes {
 		switch age := now.Sub(n.SeenAt); {
 		case age > 2*recordTTL:
 			d.removeLocked(p)
+			d.tellLocked(EventNodeLost, module.SeverityWarn, n)
 			changed = true
 		case age > recordTTL && !n.Stale:
 			stale := *n
@@ -417,9 +429,10 @@ func (d *directory) has(p proc) bool {
 // drop forgets a process that turned out to be gone.
 func (d *directory) drop(p proc) {
 	d.mu.Lock()
-	defer d.mu.Unlock()
-	if _, ok := d.nodes[p]; ok {
+	defer d.unlock()
+	if n, ok := d.nodes[p]; ok {
 		d.removeLocked(p)
+		d.tellLocked(EventNodeLost, module.SeverityWarn, n)
 		d.notifyLocked()
 	}
 }

@@ -4,13 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
-	"os"
 	"time"
-
-	yaml "go.yaml.in/yaml/v3"
 
 	"github.com/apbus/apbus/bus"
 	"github.com/apbus/apbus/executor"
@@ -38,8 +34,8 @@ type watch struct {
 func openWatch(ctx context.Context, cfg *config, spec settings.Spec, log *slog.Logger) (*watch, error) {
 	w := &watch{log: log}
 	var err error
-	if w.events, err = openEvents(cfg.Events, out(spec.Stdout), log); err != nil {
-		return nil, err
+	if w.events, err = telemetry.OpenEvents(cfg.Events, out(spec.Stdout), log); err != nil {
+		return nil, settings.Usagef("--events: %w", err)
 	}
 	w.tracing, err = telemetry.OpenTracing(ctx, telemetry.TracingOptions{
 		Service: "apbus-node", Version: spec.Version, Instance: cfg.ID, Env: spec.Env, Logger: log,
@@ -122,32 +118,6 @@ func (w *watch) where() string {
 		return ""
 	}
 	return " metrics=http://" + w.server.Addr() + "/metrics"
-}
-
-// openEvents subscribes what a file lists; without one there is no emitter.
-func openEvents(path string, stdout io.Writer, log *slog.Logger) (*events.Emitter, error) {
-	if path == "" {
-		return nil, nil
-	}
-	raw, err := os.ReadFile(path)
-	if err != nil {
-		return nil, settings.Usagef("--events: %w", err)
-	}
-	var list []map[string]any
-	if err := yaml.Unmarshal(raw, &list); err != nil {
-		return nil, settings.Usagef("--events %s: a list of subscribers is expected: %w", path, err)
-	}
-	emitter, types := events.New(events.Options{Logger: log}), events.NewTypes(stdout)
-	for i, entry := range list {
-		s, o, err := types.Build(entry)
-		if err == nil {
-			_, err = emitter.Subscribe(s, o)
-		}
-		if err != nil {
-			return nil, settings.Usagef("--events %s: subscriber %d: %w", path, i+1, err)
-		}
-	}
-	return emitter, nil
 }
 
 // checkWatch finds what no single flag shows.

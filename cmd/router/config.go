@@ -47,6 +47,8 @@ type config struct {
 
 	MetricsListen string `placeholder:"HOST:PORT" help:"Serve Prometheus metrics at /metrics of this address, to everybody who reaches it, instead of the HTTP API's, to those who may call."`
 
+	Events string `placeholder:"FILE" help:"YAML list of who gets this router's events, of nodes that come and go and of decisions about approvals: stdout, file, webhook, a2a, filter."`
+
 	Heartbeat   time.Duration `default:"15s" help:"How long an event stream may be silent before a comment keeps it alive."`
 	StreamStall time.Duration `default:"2m" help:"How long the reader of an event stream may take nothing before its call is cancelled."`
 }

@@ -74,7 +74,7 @@ func serve(ctx context.Context, spec settings.Spec) error {
 	evidence := openEvidence(ctx, cfg, conns, log)
 	defer evidence.close(ctx)
 	client, err := bus.NewClient(conns, bus.ClientOptions{ //nolint:contextcheck // a client lives until it is closed
-		TracerProvider: eyes.tracing.Provider(), Evidence: evidence.client(),
+		TracerProvider: eyes.tracing.Provider(), Evidence: evidence.client(), Events: eyes.emit(),
 		Namespace: cfg.NS, Name: "router", Logger: log, Limits: contextwire.Limits{MaxBody: int(cfg.MaxBody)},
 		Sweep: true,
 	})
@@ -106,7 +106,7 @@ func serve(ctx context.Context, spec settings.Spec) error {
 		return err
 	}
 	governance := governanceOf(client, log)
-	approvals, requests, err := openApprovals(ctx, cfg, conns, evidence.decided(), log)
+	approvals, requests, err := openApprovals(ctx, cfg, conns, eyes.decided(evidence.decided()), log)
 	if err != nil {
 		return err
 	}

@@ -13,8 +13,11 @@ import (
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/apbus/apbus/executor/approval"
+	"github.com/apbus/apbus/executor/events"
 	"github.com/apbus/apbus/internal/settings"
 	"github.com/apbus/apbus/internal/telemetry"
+	"github.com/apbus/apbus/module"
 )
 
 // farewell is how long the last spans may take to be sent.
@@ -24,6 +27,7 @@ const farewell = 5 * time.Second
 type watch struct {
 	tracing *telemetry.Tracing
 	metrics *telemetry.Metrics
+	events  *events.Emitter   // nil without subscribers
 	server  *telemetry.Server // nil when the API's own listener serves them
 	log     *slog.Logger
 }
@@ -32,6 +36,9 @@ type watch struct {
 func openWatch(ctx context.Context, cfg *config, spec settings.Spec, log *slog.Logger) (*watch, error) {
 	w := &watch{metrics: telemetry.NewMetrics(), log: log}
 	var err error
+	if w.events, err = telemetry.OpenEvents(cfg.Events, out(spec.Stdout), log); err != nil {
+		return nil, settings.Usagef("--events: %w", err)
+	}
 	w.tracing, err = telemetry.OpenTracing(ctx, telemetry.TracingOptions{
 		Service: "apbus-router", Version: spec.Version, Instance: cfg.Listen, Env: spec.Env, Logger: log,
 	})
@@ -45,13 +52,50 @@ func openWatch(ctx context.Context, cfg *config, spec settings.Spec, log *slog.L
 	return w, nil
 }
 
-// close sends the last spans, though ctx is over.
+// close sends the last spans and events, though ctx is over.
 func (w *watch) close(ctx context.Context) {
 	w.server.Close()
 	ctx, stop := context.WithTimeoutCause(context.WithoutCancel(ctx), farewell, errors.New("the router has stopped"))
 	defer stop()
+	if w.events != nil {
+		if err := w.events.Shutdown(ctx); err != nil {
+			w.log.Warn("events were not delivered", "cause", err)
+		}
+	}
 	if err := w.tracing.Close(ctx); err != nil {
 		w.log.Warn("tracing ended early", "cause", err)
+	}
+}
+
+// emit tells of an event; nil when nobody listens.
+func (w *watch) emit() func(module.Event) {
+	if w.events == nil {
+		return nil
+	}
+	return w.events.Emit
+}
+
+// decided is next, which may be nil, and an event of the decision. Denials are
+// warnings, as those of the gate are.
+func (w *watch) decided(next func(context.Context, approval.Record)) func(context.Context, approval.Record) {
+	if w.events == nil {
+		return next
+	}
+	return func(ctx context.Context, r approval.Record) {
+		if next != nil {
+			next(ctx, r)
+		}
+		severity := module.SeverityInfo
+		if r.State != approval.StateApproved {
+			severity = module.SeverityWarn
+		}
+		w.events.Emit(module.Event{
+			Type: module.EventApprovalDecision, ModuleID: r.Binding.ModuleID, Severity: severity, At: r.DecidedAt,
+			Data: map[string]any{
+				"module_id": r.Binding.ModuleID, "status": string(r.State), "approved_by": r.DecidedBy, "reason": r.BecauseOf,
+				"approval_id": r.ID, "trace_id": r.TraceID,
+			},
+		})
 	}
 }
 

@@ -127,8 +127,9 @@ var table = map[string]row{
 		modYAML: "configuration files",
 	}},
 	"internal/telemetry": {
-		level: 3, owns: "what the programs show to the tools that watch them", internal: down(vocabulary, []string{"bus"}),
+		level: 3, owns: "what the programs show to the tools that watch them", internal: down(vocabulary, []string{"bus", "executor/events"}),
 		third: map[string]string{
+			modYAML:       "the file of those who get events",
 			modOTelTrace:  "the provider that libraries take",
 			modOTel:       "attributes of the process, and the SDK's error handler",
 			modOTelSDK:    "the SDK that makes and batches spans",
