@@ -19,7 +19,7 @@ type loopDemo struct {
 
 // runLoopDemo makes failing, slow, denied and retried calls over both nodes, has a pass
 // made in which a recorded model takes part, and shows what waits for a person.
-func runLoopDemo(ctx context.Context, p *printer, api string, tokens *devTokens, version string) error {
+func runLoopDemo(ctx context.Context, p *printer, apbus, api string, tokens *devTokens, version string) error {
 	caller, err := newHTTPBackend(api, tokens.caller, version)
 	if err != nil {
 		return err
@@ -50,7 +50,7 @@ func runLoopDemo(ctx context.Context, p *printer, api string, tokens *devTokens,
 	if err := showPass(p, doc); err != nil {
 		return err
 	}
-	return d.pending(ctx, api, tokens)
+	return d.pending(ctx, apbus, api, tokens)
 }
 
 // calls makes the calls, some at a time. How they end is what they are for.
@@ -119,7 +119,7 @@ func (d *loopDemo) settled(ctx context.Context) (int, error) {
 }
 
 // pending shows what waits, and how to go on.
-func (d *loopDemo) pending(ctx context.Context, api string, tokens *devTokens) error {
+func (d *loopDemo) pending(ctx context.Context, apbus, api string, tokens *devTokens) error {
 	doc, err := d.reviewer.tell(ctx, http.MethodGet, []string{recsAre}, url.Values{"state": {"pending"}}, nil)
 	if err != nil {
 		return err
@@ -147,10 +147,10 @@ func (d *loopDemo) pending(ctx context.Context, api string, tokens *devTokens) e
 	return d.p.line(`
 go on with:
   export APBUS_ROUTER=%s APBUS_TOKEN=$(cat %s)
-  apbus recs show %s
-  apbus recs approve %s --because "I have looked at it"
-  apbus recs apply %s --because "try it for a week"
-  apbus recs rollback %s --because "it did not help"`, api, tokens.reviewerFile, first, first, first, first)
+  %[3]s recs show %[4]s
+  %[3]s recs approve %[4]s --because "I have looked at it"
+  %[3]s recs apply %[4]s --because "try it for a week"
+  %[3]s recs rollback %[4]s --because "it did not help"`, api, tokens.reviewerFile, apbus, first)
 }
 
 // demoFlags are what the demonstration of the loop adds to the flags of the programs.

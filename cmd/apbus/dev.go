@@ -90,7 +90,7 @@ func (c *devCmd) Run(s *session) (err error) {
 		return err
 	}
 	if c.DemoLoop {
-		if err := runLoopDemo(ctx, s.stdout, api, tokens, s.spec.Version); err != nil {
+		if err := runLoopDemo(ctx, s.stdout, c.program(), api, tokens, s.spec.Version); err != nil {
 			return startError(s.ctx, ctx, fmt.Errorf("the demonstration of the loop: %w", err))
 		}
 		if c.Once {
@@ -196,11 +196,16 @@ func worthAnotherProbe(err error) bool {
 	return false
 }
 
-func (c *devCmd) welcome(p *printer, api string, tokens *devTokens) error {
-	apbus := "apbus"
+// program is this program as people are told to start it.
+func (c *devCmd) program() string {
 	if c.Bin != "" {
-		apbus = filepath.Join(c.Bin, "apbus")
+		return filepath.Join(c.Bin, "apbus")
 	}
+	return "apbus"
+}
+
+func (c *devCmd) welcome(p *printer, api string, tokens *devTokens) error {
+	apbus := c.program()
 	prefix, authorization, need := "", "", "Calling needs no token here unless you start with --tokens; reviewing does. The tokens are in"
 	if api != "http://127.0.0.1:8420" {
 		prefix = "APBUS_ROUTER=" + api + " "
