@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"iter"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -83,20 +84,22 @@ func hasPrefix(key string, prefixes []string) bool {
 	return len(prefixes) == 0
 }
 
-// filters are the subjects to read for prefixes, the lead's among them.
-func (n names) filters(prefixes []string) []string {
-	filters := []string{n.lead()}
+// filters are the subjects to read for prefixes, the lead's among them, and the
+// others of the stream.
+func (n names) filters(prefixes []string) (wanted, others []string) {
+	wanted = []string{n.lead()}
 	for _, kind := range kinds {
-		wanted := len(prefixes) == 0
-		for _, prefix := range prefixes {
-			// A prefix may be longer or shorter than the kind of a key.
-			wanted = wanted || strings.HasPrefix(kind+".", prefix) || strings.HasPrefix(prefix, kind+".")
-		}
-		if wanted {
-			filters = append(filters, n.base+"."+kind+".>")
+		all := n.base + "." + kind + ".>"
+		// A prefix may be longer or shorter than the kind of a key.
+		if len(prefixes) == 0 || slices.ContainsFunc(prefixes, func(prefix string) bool {
+			return strings.HasPrefix(kind+".", prefix) || strings.HasPrefix(prefix, kind+".")
+		}) {
+			wanted = append(wanted, all)
+		} else {
+			others = append(others, all)
 		}
 	}
-	return filters
+	return wanted, others
 }
 
 // page is what one request brought, or why it did not.
@@ -197,23 +200,21 @@ type reader struct {
 }
 
 func (s *Store) openReader(ctx context.Context, prefixes []string) (*reader, error) {
-	c, err := s.o.JS.CreateConsumer(ctx, s.o.Stream, natsjs.ConsumerConfig{
-		Description: "a writer of tasks begins", FilterSubjects: s.names.filters(prefixes), DeliverPolicy: natsjs.DeliverAllPolicy,
-		AckPolicy: natsjs.AckNonePolicy, MemoryStorage: true, Replicas: 1, InactiveThreshold: time.Minute,
-	})
+	filters, others := s.names.filters(prefixes)
+	everything, err := s.readsAll(ctx, others)
 	if err != nil {
-		return nil, fmt.Errorf("read the task log: %w", withCause(ctx, err))
+		return nil, err
+	}
+	if everything {
+		filters = nil
+	}
+	c, err := s.consumer(ctx, filters)
+	if err != nil {
+		return nil, err
 	}
 	name := c.CachedInfo().Name
 	r := &reader{conn: s.raw, consumer: name, inbox: s.raw.nc.NewInbox(), arrived: make(chan *nats.Msg, loadBatch+16)}
-	r.drop = func() {
-		// What is left behind goes by itself.
-		ctx, stop := s.patient(context.WithoutCancel(ctx))
-		defer stop()
-		if err := s.o.JS.DeleteConsumer(ctx, s.o.Stream, name); err != nil {
-			s.o.Logger.Debug("a consumer is left to expire", "stream", s.o.Stream, "cause", err)
-		}
-	}
+	r.drop = func() { s.dropConsumer(ctx, name) }
 	r.request, err = json.Marshal(map[string]any{"batch": loadBatch, "max_bytes": loadBytes, "no_wait": true})
 	if err == nil {
 		r.sub, err = s.raw.nc.ChanSubscribe(r.inbox+".*", r.arrived)
@@ -223,6 +224,63 @@ func (s *Store) openReader(ctx context.Context, prefixes []string) (*reader, err
 		return nil, fmt.Errorf("read the task log: %w", err)
 	}
 	return r, nil
+}
+
+const (
+	// fewUnwanted is how many messages are rather read for nothing than left out.
+	fewUnwanted = 1000
+	// smallStream is how many bytes a stream may have to be read as a whole anyway.
+	smallStream = 2 << 30
+)
+
+// readsAll says whether to read the whole stream, though some subjects of it are not
+// wanted. To find the next message that a filter lets through, the server looks at all
+// subjects of a block once messages of it have been replaced; a reader of everything
+// gets the next one. For a log of tasks that have lived, that is the tenth of the time
+// and less. Only many large outputs are better left out.
+func (s *Store) readsAll(ctx context.Context, unwanted []string) (bool, error) {
+	if s.shared {
+		return false, nil
+	}
+	if len(unwanted) == 0 {
+		return true, nil
+	}
+	stream, err := s.o.JS.Stream(ctx, s.o.Stream)
+	if err != nil {
+		return false, fmt.Errorf("read the task log: %w", withCause(ctx, err))
+	}
+	if stream.CachedInfo().State.Bytes <= smallStream {
+		return true, nil
+	}
+	c, err := s.consumer(ctx, unwanted)
+	if err != nil {
+		return false, err
+	}
+	info := c.CachedInfo()
+	s.dropConsumer(ctx, info.Name)
+	return info.NumPending <= fewUnwanted, nil
+}
+
+// consumer makes a consumer that reads from the beginning of the stream, of all
+// subjects without filters.
+func (s *Store) consumer(ctx context.Context, filters []string) (natsjs.Consumer, error) {
+	c, err := s.o.JS.CreateConsumer(ctx, s.o.Stream, natsjs.ConsumerConfig{
+		Description: "a writer of tasks begins", FilterSubjects: filters, DeliverPolicy: natsjs.DeliverAllPolicy,
+		AckPolicy: natsjs.AckNonePolicy, MemoryStorage: true, Replicas: 1, InactiveThreshold: time.Minute,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read the task log: %w", withCause(ctx, err))
+	}
+	return c, nil
+}
+
+// dropConsumer removes a consumer. One that is left behind goes by itself.
+func (s *Store) dropConsumer(ctx context.Context, name string) {
+	ctx, stop := s.patient(context.WithoutCancel(ctx))
+	defer stop()
+	if err := s.o.JS.DeleteConsumer(ctx, s.o.Stream, name); err != nil {
+		s.o.Logger.Debug("a consumer is left to expire", "stream", s.o.Stream, "cause", err)
+	}
 }
 
 func (r *reader) close() {
@@ -279,17 +337,23 @@ func (r *reader) next(ctx context.Context) (messages []*stored, end bool, err er
 // read takes a message of the consumer, whose reply subject says where it stands. One
 // that was lost on the way is an error.
 func (r *reader) read(m *nats.Msg) (*stored, error) {
-	// $JS.ACK.[<domain>.<account>.]<stream>.<consumer>.<tries>.<sequence>.<count>.…
-	tokens := strings.Split(m.Reply, ".")
+	// $JS.ACK.[<domain>.<account>.]<stream>.<consumer>.<tries>.<sequence>.<count>.<time>.<pending>[.<random>]
 	at := 5
-	if len(tokens) > 9 {
+	n := strings.Count(m.Reply, ".") + 1
+	if n > 9 {
 		at += 2
 	}
-	if len(tokens) < 9 {
+	if n < 9 {
 		return nil, fmt.Errorf("read the task log: a message without its place in the stream")
 	}
-	seq, err1 := strconv.ParseUint(tokens[at], 10, 64)
-	count, err2 := strconv.ParseUint(tokens[at+1], 10, 64)
+	place := m.Reply
+	for range at {
+		_, place, _ = strings.Cut(place, ".")
+	}
+	first, place, _ := strings.Cut(place, ".")
+	second, _, _ := strings.Cut(place, ".")
+	seq, err1 := strconv.ParseUint(first, 10, 64)
+	count, err2 := strconv.ParseUint(second, 10, 64)
 	if err := errors.Join(err1, err2); err != nil {
 		return nil, fmt.Errorf("read the task log: place in the stream: %w", err)
 	}

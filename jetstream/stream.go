@@ -93,6 +93,7 @@ type Store struct {
 	drift  []Drift
 	direct bool // one replica: a direct get is never stale
 	atomic bool // commits of several entries are atomic batches
+	shared bool // the stream has subjects of others too
 }
 
 // Open finds the stream or creates it. One that exists is never changed: where
@@ -126,6 +127,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		return nil, module.Errorf(module.CodeConfigInvalid,
 			"stream %s cannot keep tasks, and an existing stream is not changed: %w", o.Stream, errors.Join(fatal...))
 	}
+	s.shared = len(info.Config.Subjects) > len(want.Subjects)
 	s.direct = info.Config.Replicas <= 1
 	if info.Config.Replicas >= 3 {
 		s.o.Durability, o.Durability = PowerSafe, PowerSafe
@@ -148,6 +150,9 @@ func (s *Store) wanted() natsjs.StreamConfig {
 		MaxBytes:          s.o.MaxBytes,
 		MaxConsumers:      -1,
 		MaxMsgSize:        -1,
+		// Nobody sends IDs to be told apart, and a server that starts reads everything that
+		// is younger than this once more. It is the least there is.
+		Duplicates: 100 * time.Millisecond,
 		// A full stream says so; it never drops a task to make room.
 		Discard:            natsjs.DiscardNew,
 		AllowDirect:        true,
