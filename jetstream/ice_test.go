@@ -1,6 +1,8 @@
 package jetstream_test
 
 import (
+	"bytes"
+	"errors"
 	"net"
 	"sync"
 
@@ -27,8 +29,17 @@ func newIce(server nats.InProcessConnProvider) *ice {
 	return i
 }
 
-// InProcessConn implements [nats.InProcessConnProvider].
+var errFrozen = errors.New("nothing gets through")
+
+// InProcessConn implements [nats.InProcessConnProvider]. There are no new connections
+// while it is frozen, and one that is being made is made.
 func (i *ice) InProcessConn() (net.Conn, error) {
+	i.mu.Lock()
+	frozen := i.frozen
+	i.mu.Unlock()
+	if frozen {
+		return nil, errFrozen
+	}
 	raw, err := i.server.InProcessConn()
 	if err != nil {
 		return nil, err
@@ -72,11 +83,13 @@ func (i *ice) thaw() {
 	i.frozen = false
 }
 
-// icyConn never blocks a writer while it is frozen, since nats.go writes under a lock
-// and a bubble's time stands still for those who wait for one.
+// icyConn never blocks a writer while it is frozen, nor a reader before the
+// connection is made, since nats.go does both under a lock and a bubble's time stands
+// still for those who wait for one.
 type icyConn struct {
 	net.Conn
 	ice     *ice
+	made    bool   // the server has answered the first ping; guarded by ice.mu
 	pending []byte // written while frozen; guarded by ice.mu
 }
 
@@ -84,7 +97,9 @@ func (c *icyConn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
 	c.ice.mu.Lock()
 	defer c.ice.mu.Unlock()
-	for c.ice.frozen && err == nil {
+	made := c.made
+	c.made = made || bytes.Contains(b[:n], []byte("PONG"))
+	for c.ice.frozen && made && err == nil {
 		c.ice.thawed.Wait()
 		if c.ice.cut {
 			return 0, net.ErrClosed
@@ -99,7 +114,7 @@ func (c *icyConn) Write(b []byte) (int, error) {
 	if c.ice.mute {
 		return len(b), nil
 	}
-	if c.ice.frozen {
+	if c.ice.frozen && c.made {
 		c.pending = append(c.pending, b...)
 		return len(b), nil
 	}
