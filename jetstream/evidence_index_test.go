@@ -53,7 +53,10 @@ func TestEvidenceThatWasReadIsFoundByHash(t *testing.T) {
 		readAll(t, s, loop.Query{AfterSeq: n + 4}) // has a gap before it
 		more := readAll(t, s, loop.Query{AfterSeq: n})
 		find(more[2], 3)
-		for range s.Records(t.Context(), loop.Query{}) { // one that is not read to its end
+		for _, err := range s.Records(t.Context(), loop.Query{}) { // one that is not read to its end
+			if err != nil {
+				t.Fatal(err)
+			}
 			break
 		}
 		find(more[9], 3)

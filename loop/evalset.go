@@ -28,6 +28,9 @@ func (e *Engine) PutEvalset(ctx context.Context, now time.Time, who Actor, tool 
 		op.Op, op.Replaces = OpSupersede, live.Hash
 	}
 	source := "admin:" + who.ID
+	if err := op.check(); err != nil {
+		return "", err
+	}
 	hash := schema.ContentHash([]any{source, now.UnixMilli(), op.Name, op.Replaces, op.Fields})
 	if hash == "" {
 		return "", module.Errorf(module.CodeLoopInvalid, "the cases have no JSON form")

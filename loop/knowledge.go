@@ -52,7 +52,11 @@ type slotDoc struct {
 }
 
 type version struct {
-	Hash      string         `json:"hash"`
+	Hash string `json:"hash"`
+	// Namespace and Name are given where they are not those of the document, in which
+	// versions meet that would be the same module.
+	Namespace string         `json:"namespace,omitempty"`
+	Name      string         `json:"name,omitempty"`
 	Rec       string         `json:"rec"`
 	AtMS      int64          `json:"at_ms"`
 	Fields    map[string]any `json:"fields,omitempty"`
@@ -60,14 +64,29 @@ type version struct {
 	Retracted bool           `json:"retracted,omitempty"`
 }
 
-// maxVersions bounds a document; older versions are dropped, which limits how far
-// back rollbacks can reach.
+// maxVersions bounds a document, and so does [MaxStoreValue]; older versions are
+// dropped, which limits how far back rollbacks can reach.
 const maxVersions = 32
 
 // bound drops the oldest versions beyond what is kept.
 func (d *slotDoc) bound() {
 	if over := len(d.Versions) - maxVersions; over > 0 {
 		d.Versions = d.Versions[over:]
+	}
+}
+
+// encode renders the document, without its oldest versions where all are too much to
+// be stored. The newest two are never dropped.
+func (d *slotDoc) encode() ([]byte, error) {
+	for {
+		raw, err := encodeStored(d)
+		if err != nil || len(raw) <= MaxStoreValue {
+			return raw, err
+		}
+		if len(d.Versions) <= 2 {
+			return nil, module.Errorf(module.CodeLoopInvalid, "%s %.80q is too large to be stored", d.Type, d.Name)
+		}
+		d.Versions = d.Versions[1:]
 	}
 }
 
@@ -103,6 +122,9 @@ func (d *slotDoc) items() []*Item {
 		i := &Item{
 			Hash: v.Hash, Type: d.Type, Namespace: d.Namespace, Name: d.Name, Fields: v.Fields,
 			Rec: v.Rec, AppliedAtMS: v.AtMS, Live: v.Hash == live, Retracted: v.Retracted,
+		}
+		if v.Name != "" {
+			i.Namespace, i.Name = v.Namespace, v.Name
 		}
 		if !i.Live && top >= 0 {
 			above := d.Versions[top]
@@ -250,6 +272,9 @@ func (k *Knowledge) do(ctx context.Context, o Op, hash, rec string, atMS int64) 
 			doc = &slotDoc{V: 1, Type: o.Type, Namespace: o.Namespace, Name: o.Name}
 		}
 		v := version{Hash: hash, Rec: rec, AtMS: atMS}
+		if o.Namespace != doc.Namespace || o.Name != doc.Name {
+			v.Namespace, v.Name = o.Namespace, o.Name
+		}
 		switch o.Op {
 		case OpAdd, OpSupersede:
 			v.Fields = o.Fields
@@ -298,7 +323,7 @@ func (k *Knowledge) change(ctx context.Context, key string, f func(*slotDoc) (*s
 		if err != nil || next == nil {
 			return err
 		}
-		raw, err := encodeStored(next)
+		raw, err := next.encode()
 		if err != nil {
 			return err
 		}

@@ -18,6 +18,15 @@ type bundle struct {
 	byHash  map[string]int
 	// anonymous drops who made a note.
 	anonymous bool
+	templates map[Type]*evidenceTemplate
+}
+
+// text is how a record is shown.
+func (b *bundle) text(r *Record) string {
+	if t := b.templates[r.Type]; t != nil && r.Evidence != nil {
+		return t.render(r, b.anonymous)
+	}
+	return evidenceText(r, b.anonymous)
 }
 
 func (b *bundle) add(r *Record) bool {
@@ -27,7 +36,7 @@ func (b *bundle) add(r *Record) bool {
 	b.byHash[r.Hash] = len(b.items)
 	b.items = append(b.items, EvidenceItem{
 		ID: "e" + strconv.Itoa(len(b.items)+1), Hash: r.Hash, GrainType: string(r.Type),
-		Text: Cap(clean(evidenceText(r, b.anonymous)), MaxEvidenceText),
+		Text: Cap(clean(b.text(r)), MaxEvidenceText),
 	})
 	b.records = append(b.records, r)
 	return true
@@ -110,7 +119,7 @@ const queryDiscover = "discover"
 // others: what findings cite, taken in turns; recent failures; recent successes, if
 // procedures may be proposed; what people said; what is known.
 func (p *pass) bundle(ctx context.Context) (*bundle, error) {
-	b := &bundle{byHash: make(map[string]int), anonymous: p.policy.EvidenceAttribution == AttributionAnonymous}
+	b := &bundle{byHash: make(map[string]int), anonymous: p.policy.EvidenceAttribution == AttributionAnonymous, templates: p.evidenceTemplates()}
 	cited, err := p.citedRecords(ctx)
 	if err != nil {
 		return nil, err

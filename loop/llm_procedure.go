@@ -172,6 +172,9 @@ func (p *pass) writePlan(r *resolved, a procedure, graph *plan.Plan, steps []str
 	if _, err := plan.ModuleID(a.name); err != nil {
 		return whyName
 	}
+	if p.otherPlan(r.namespace, a.name) {
+		return "another plan is the module of this name"
+	}
 	m, err := graph.Map()
 	if err != nil {
 		return "the graph cannot be stored"
@@ -186,6 +189,15 @@ func (p *pass) writePlan(r *resolved, a procedure, graph *plan.Plan, steps []str
 	r.content = r.change
 	r.ops = func(float64) []Op { return ops }
 	return ""
+}
+
+// otherPlan reports whether a plan of another namespace, or of a name that differs in
+// signs only, is the module that a plan of this name would be.
+func (p *pass) otherPlan(namespace, name string) bool {
+	return slices.ContainsFunc(p.items, func(i *Item) bool {
+		return i.Live && i.Type == ItemPlan && (i.Namespace != namespace || i.Name != name) &&
+			slotKey(ItemPlan, i.Namespace, i.Name, nil) == slotKey(ItemPlan, namespace, name, nil)
+	})
 }
 
 func edgesText(graph *plan.Plan) string {

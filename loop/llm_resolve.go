@@ -249,6 +249,8 @@ func (p *pass) queryRevision(r *resolved, d QueryRevision) string {
 		if _, err := parseQuery(body); err != nil {
 			return "the body is no query"
 		}
+	} else if _, err := parseTemplate(r.target.Opaque, body); err != nil {
+		return "the body is no template of evidence"
 	}
 	r.action, r.importance, r.content = ActionRevise, 0.6, body
 	r.change = "replace " + string(item) + " " + r.target.Opaque + " by: " + body

@@ -3,6 +3,7 @@ package loop
 import (
 	"maps"
 
+	"github.com/apbus/apbus/loop/plan"
 	"github.com/apbus/apbus/module"
 	"github.com/apbus/apbus/schema"
 )
@@ -41,6 +42,12 @@ const (
 // RelationLesson is the relation of facts that are lessons.
 const RelationLesson = "lesson"
 
+// MaxItem is the largest content of an item in bytes of canonical JSON. What is larger
+// is refused with LOOP_INVALID before anything is written: an evalset of large cases,
+// or a program, of which more than [MaxCodeLen] characters are refused anyway. A
+// document of knowledge holds at least two versions of such a size.
+const MaxItem = 192 << 10
+
 // Op is one typed operation on knowledge.
 type Op struct {
 	Op   OpKind   `json:"op"`
@@ -66,14 +73,21 @@ func (t ItemType) valid() bool {
 }
 
 // slot is the key of the document the operation works on: one for each name, and
-// for facts one for each content, so that equal facts meet.
+// for facts one for each content, so that equal facts meet. Plans that would be the
+// same module meet too, whatever their namespaces, so that of two the second is
+// refused.
 func (o Op) slot() string {
 	return slotKey(o.Type, o.Namespace, o.Name, o.Fields)
 }
 
 func slotKey(t ItemType, namespace, name string, fields map[string]any) string {
 	id := []any{string(t), namespace, name}
-	if !t.named() {
+	switch {
+	case t == ItemPlan:
+		if moduleID, err := plan.ModuleID(name); err == nil {
+			id = []any{string(t), moduleID}
+		}
+	case !t.named():
 		id = append(id, fields["relation"], fields["object"])
 	}
 	return string(t) + "." + schema.ContentHash(id)
@@ -113,6 +127,12 @@ func (o Op) check() error {
 		if relation == "" || object == "" {
 			return bad("a fact needs relation and object")
 		}
+	}
+	if source, _ := o.Fields["source"].(string); o.Type == ItemCode && chars(source) > MaxCodeLen {
+		return bad("its source is longer than a program may be")
+	}
+	if raw, err := schema.CanonicalJSON(o.Fields); err != nil || len(raw) > MaxItem {
+		return bad("its content is larger than an item may be")
 	}
 	return nil
 }

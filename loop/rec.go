@@ -126,6 +126,9 @@ func (r *Recommendation) Encode() (body []byte, hash string, err error) {
 	if body, err = encodeStored(r); err != nil {
 		return nil, "", err
 	}
+	if len(body) > MaxStoreValue {
+		return nil, "", module.Errorf(module.CodeLoopInvalid, "recommendation: it is too large to be stored")
+	}
 	return body, contextwire.EvidenceHash(body), nil
 }
 
