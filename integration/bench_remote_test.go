@@ -17,7 +17,9 @@ import (
 	"github.com/apbus/apbus/contextwire"
 	"github.com/apbus/apbus/examples"
 	"github.com/apbus/apbus/executor"
+	"github.com/apbus/apbus/executor/middleware"
 	"github.com/apbus/apbus/executor/registry"
+	"github.com/apbus/apbus/internal/telemetry"
 	"github.com/apbus/apbus/module"
 )
 
@@ -47,6 +49,12 @@ func newBench(b *testing.B) *bench {
 // the standard pipeline, and a client that knows them.
 func benchNode(b *testing.B, modules ...module.Module) (client *bus.Client, url string) {
 	b.Helper()
+	return benchNodeWith(b, nil, modules...)
+}
+
+// benchNodeWith is benchNode with more options for the executor.
+func benchNodeWith(b *testing.B, opts []executor.Option, modules ...module.Module) (client *bus.Client, url string) {
+	b.Helper()
 	must := func(err error) {
 		b.Helper()
 		if err != nil {
@@ -67,7 +75,7 @@ func benchNode(b *testing.B, modules ...module.Module) (client *bus.Client, url 
 	for _, m := range modules {
 		must(reg.Register(m))
 	}
-	x, err := executor.New(reg, executor.Config{}, executor.WithLogger(quiet))
+	x, err := executor.New(reg, executor.Config{}, append(opts, executor.WithLogger(quiet))...)
 	must(err)
 	node, err := bus.NewNode(connect(), x, bus.NodeOptions{ID: "n1", Logger: quiet})
 	must(err)
@@ -219,6 +227,57 @@ func BenchmarkRemoteCall(b *testing.B) {
 		b.ReportMetric(rawCPU[mid], "raw-cpu-µs")
 		b.ReportMetric(ourCPU[mid], "apbus-cpu-µs")
 		b.ReportMetric(ourCPU[mid]/rawCPU[mid], "cpu-ratio")
+	}
+}
+
+// BenchmarkRemoteCallMetrics compares a call over the bus to a node that serves
+// metrics with one to a node that does not, in alternating blocks of one run. The bus
+// counts either way; what comes on top is the middleware. "cpu-ratio" is the processor
+// time of a call with metrics, client, node and server together, over that without.
+func BenchmarkRemoteCallMetrics(b *testing.B) {
+	metrics := telemetry.NewMetrics()
+	counts, err := middleware.NewMetrics(metrics.Registerer())
+	if err != nil {
+		b.Fatal(err)
+	}
+	inputs := map[string]any{"a": int64(1), "b": int64(2)}
+	node := func(opts ...executor.Option) func(context.Context) error {
+		mods, err := examples.Modules(examples.Options{Node: "n1", Groups: []string{"math"}})
+		if err != nil {
+			b.Fatal(err)
+		}
+		client, _ := benchNodeWith(b, opts, mods...)
+		if opts != nil {
+			if err := metrics.WatchBus(nil, client, nil); err != nil {
+				b.Fatal(err)
+			}
+		}
+		return func(ctx context.Context) error {
+			_, err := client.Call(ctx, "math.add", inputs)
+			return err
+		}
+	}
+	without, with := node(), node(executor.WithMiddleware(counts))
+	const block, blocks = 2000, 9
+	cost := func(call func(context.Context) error) float64 {
+		began := processorTime()
+		parallel(b, block, call)
+		return float64((processorTime() - began).Nanoseconds()) / 1e3 / block
+	}
+	cost(without) // warm both
+	cost(with)
+	for b.Loop() {
+		var off, on, ratios []float64
+		for range blocks {
+			off, on = append(off, cost(without)), append(on, cost(with))
+			ratios = append(ratios, on[len(on)-1]/off[len(off)-1])
+		}
+		for _, list := range [][]float64{off, on, ratios} {
+			slices.Sort(list)
+		}
+		b.ReportMetric(off[blocks/2], "off-cpu-µs")
+		b.ReportMetric(on[blocks/2], "on-cpu-µs")
+		b.ReportMetric(ratios[blocks/2], "cpu-ratio")
 	}
 }
 

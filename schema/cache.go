@@ -8,18 +8,22 @@ import (
 // cacheSize is how many compiled documents a Cache keeps.
 const cacheSize = 1024
 
-// Cache compiles each distinct document once. It keeps the most recently used
-// ones, keyed by content hash, and is safe for concurrent use. Errors are not
-// kept.
+// Cache compiles each distinct document once, also when it is asked for from several
+// goroutines at once. It keeps the most recently used ones, keyed by content hash, and
+// is safe for concurrent use. Errors are not kept.
 type Cache struct {
-	mu     sync.Mutex
-	byHash map[string]*list.Element
-	recent *list.List // of *cacheEntry, the latest first
+	mu       sync.Mutex
+	byHash   map[string]*list.Element
+	recent   *list.List // of *cacheEntry, the latest first
+	compiled int
 }
 
+// cacheEntry is one document. done is closed when it is compiled, or cannot be.
 type cacheEntry struct {
 	hash     string
+	done     chan struct{}
 	compiled *Compiled
+	err      error
 }
 
 // NewCache returns an empty cache.
@@ -34,40 +38,52 @@ func (c *Cache) Compile(doc map[string]any) (*Compiled, error) {
 	if err != nil {
 		return nil, err
 	}
-	hash := ContentHash(compiled.doc)
-	if hit := c.get(hash); hit != nil {
-		return hit, nil
+	e, ours := c.enter(ContentHash(compiled.doc))
+	if !ours {
+		<-e.done // it is compiled already, or at this moment
+		return e.compiled, e.err
 	}
-	if err := compiled.compile(); err != nil {
-		return nil, err
+	defer close(e.done)
+	if e.err = compiled.compile(); e.err != nil {
+		c.forget(e)
+		return nil, e.err
 	}
-	return c.put(hash, compiled), nil
+	e.compiled = compiled
+	return compiled, nil
 }
 
-func (c *Cache) get(hash string) *Compiled {
+// Compiled is how many documents were compiled so far, those that failed among them.
+func (c *Cache) Compiled() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	e, ok := c.byHash[hash]
-	if !ok {
-		return nil
-	}
-	c.recent.MoveToFront(e)
-	return e.Value.(*cacheEntry).compiled
+	return c.compiled
 }
 
-// put keeps the first of two racing results, so that all callers share one.
-func (c *Cache) put(hash string, compiled *Compiled) *Compiled {
+// enter returns the entry of a document, and whether it is the caller's to compile.
+func (c *Cache) enter(hash string) (e *cacheEntry, ours bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if e, ok := c.byHash[hash]; ok {
-		c.recent.MoveToFront(e)
-		return e.Value.(*cacheEntry).compiled
+	if at, ok := c.byHash[hash]; ok {
+		c.recent.MoveToFront(at)
+		return at.Value.(*cacheEntry), false
 	}
-	c.byHash[hash] = c.recent.PushFront(&cacheEntry{hash, compiled})
+	e = &cacheEntry{hash: hash, done: make(chan struct{})}
+	c.compiled++
+	c.byHash[hash] = c.recent.PushFront(e)
 	if c.recent.Len() > cacheSize {
 		last := c.recent.Back()
 		c.recent.Remove(last)
 		delete(c.byHash, last.Value.(*cacheEntry).hash)
 	}
-	return compiled
+	return e, true
+}
+
+// forget takes a document out that cannot be compiled.
+func (c *Cache) forget(e *cacheEntry) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if at, ok := c.byHash[e.hash]; ok && at.Value.(*cacheEntry) == e {
+		c.recent.Remove(at)
+		delete(c.byHash, e.hash)
+	}
 }

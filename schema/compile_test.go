@@ -209,6 +209,42 @@ func TestCacheSharesEqualDocuments(t *testing.T) {
 	}
 }
 
+// A document is compiled once by its content: not again for a copy, for keys in
+// another order, or for one of many who ask for it at once.
+func TestCacheCompilesOnce(t *testing.T) {
+	cache := schema.NewCache()
+	doc := func(n int) map[string]any {
+		props := map[string]any{}
+		for i := range 50 {
+			props[fmt.Sprintf("field_%d_%d", n, (i*7)%50)] = map[string]any{"type": "string", "pattern": "^[a-z]+$"}
+		}
+		return map[string]any{"type": "object", "properties": props}
+	}
+	const distinct, askers = 5, 8
+	got := [askers][distinct]*schema.Compiled{}
+	var wg sync.WaitGroup
+	for a := range askers {
+		wg.Go(func() {
+			for n := range distinct {
+				c, err := cache.Compile(doc(n))
+				if err != nil {
+					t.Error(err)
+				}
+				got[a][n] = c
+			}
+		})
+	}
+	wg.Wait()
+	for a := range askers {
+		if got[a] != got[0] {
+			t.Errorf("asker %d got others", a)
+		}
+	}
+	if n := cache.Compiled(); n != distinct {
+		t.Errorf("%d documents were compiled, want %d", n, distinct)
+	}
+}
+
 func TestCacheIsBounded(t *testing.T) {
 	cache := schema.NewCache()
 	first, err := cache.Compile(map[string]any{"title": "first"})

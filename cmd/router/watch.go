@@ -89,7 +89,7 @@ func (w *watch) decided(next func(context.Context, approval.Record)) func(contex
 		if r.State != approval.StateApproved {
 			severity = module.SeverityWarn
 		}
-		w.events.Emit(module.Event{
+		w.events.Emit(module.Event{ //nolint:contextcheck // an event belongs to no call
 			Type: module.EventApprovalDecision, ModuleID: r.Binding.ModuleID, Severity: severity, At: r.DecidedAt,
 			Data: map[string]any{
 				"module_id": r.Binding.ModuleID, "status": string(r.State), "approved_by": r.DecidedBy, "reason": r.BecauseOf,

@@ -348,3 +348,51 @@ func TestCallbacks(t *testing.T) {
 		t.Error(d)
 	}
 }
+
+// A schema is compiled once by its content: a module that comes again, by another
+// reload or registration or under another ID, gets what is compiled already.
+func TestSchemasAreNotCompiledAgain(t *testing.T) {
+	r := registry.New(registry.Options{})
+	desc := func(id, v string) module.Descriptor {
+		d := version(id, v)
+		d.InputSchema = map[string]any{"type": "object", "properties": map[string]any{"n": map[string]any{"type": "integer"}}}
+		d.OutputSchema = map[string]any{"type": "object", "required": []any{"n"}}
+		return d
+	}
+	said := []string{}
+	if err := r.Register(&staged{desc: desc("a", "1.0.0"), said: &said}); err != nil {
+		t.Fatal(err)
+	}
+	first, _ := r.Get("a")
+	same := func(when, id string) {
+		t.Helper()
+		e, ok := r.Get(id)
+		if !ok || e.Input != first.Input || e.Output != first.Output {
+			t.Errorf("%s: the schemas of %s were compiled again", when, id)
+		}
+	}
+	for i := range 3 {
+		next := &staged{desc: desc("a", fmt.Sprintf("1.0.%d", i+1)), said: &said}
+		if _, err := r.Reload(t.Context(), "a", registry.ReloadOptions{Factory: func(context.Context) (module.Module, error) { return next, nil }}); err != nil {
+			t.Fatal(err)
+		}
+		same("reloaded", "a")
+	}
+	if !r.Unregister(t.Context(), "a") {
+		t.Fatal("a was not there")
+	}
+	for _, id := range []string{"a", "b"} {
+		if err := r.Register(&staged{desc: desc(id, "2.0.0"), said: &said}); err != nil {
+			t.Fatal(err)
+		}
+		same("registered", id)
+	}
+	other := desc("c", "1.0.0")
+	other.InputSchema["title"] = "other"
+	if err := r.Register(&staged{desc: other, said: &said}); err != nil {
+		t.Fatal(err)
+	}
+	if e, _ := r.Get("c"); e.Input == first.Input {
+		t.Error("another schema is taken for the same")
+	}
+}
