@@ -198,7 +198,7 @@ func restoreContext(m map[string]any, tp *module.TraceParent) (*module.Context, 
 	}
 	if im := r.mapping(keyIdentity); im != nil {
 		var err error
-		if w.Identity, err = module.IdentityFromMap(im); err != nil {
+		if w.Identity, err = module.RestoreIdentityMap(im); err != nil {
 			r.fail(keyIdentity, "is malformed")
 		}
 	}

@@ -125,6 +125,16 @@ func (i *Identity) Map() map[string]any {
 // non-string id, a role that is no string, or attrs that are no map are refused
 // with GENERAL_INVALID_INPUT.
 func IdentityFromMap(m map[string]any) (*Identity, error) {
+	i, err := RestoreIdentityMap(m)
+	if err != nil {
+		return nil, err
+	}
+	return NewIdentity(i.id, i.typ, i.roles, i.attrs), nil
+}
+
+// RestoreIdentityMap is [IdentityFromMap] for what a decoder has just made: it takes
+// over the attributes, which must hold nothing but the JSON data model.
+func RestoreIdentityMap(m map[string]any) (*Identity, error) {
 	id, ok := m["id"].(string)
 	if !ok {
 		return nil, Errorf(CodeInvalidInput, "identity has no id")
@@ -154,5 +164,5 @@ func IdentityFromMap(m map[string]any) (*Identity, error) {
 			return nil, Errorf(CodeInvalidInput, "identity attrs is not a map")
 		}
 	}
-	return NewIdentity(id, typ, roles, attrs), nil
+	return RestoreIdentity(id, typ, roles, attrs), nil
 }
