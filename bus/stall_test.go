@@ -80,3 +80,21 @@ func TestBareCallAfterAStallIsRefused(t *testing.T) {
 		}
 	})
 }
+
+// A process that stood still does not deny a call that it has not got round to
+// reading: its caller would take it for lost.
+func TestStalledNodeDeniesNoCall(t *testing.T) {
+	onFaulty(t, func(f *faulty) {
+		n, host := f.host("n1", newStubHost().add("mod.x", module.Annotations{}, echo))
+		c, _ := f.caller("mod.x")
+		host.calls.Freeze()
+		done := invoke(f.t.Context(), c, &contextwire.Request{ModuleID: "mod.x"})
+		pass(400 * time.Millisecond)
+		n.Stall(time.Second)
+		pass(time.Second) // two pings
+		host.calls.Thaw()
+		if end := <-done; end.err != nil {
+			f.t.Error(end.err)
+		}
+	})
+}
