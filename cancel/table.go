@@ -293,6 +293,9 @@ func (t *Table) Stats() Stats {
 func (t *Table) linkLocked(e *Entry) {
 	for f := range fieldCount {
 		v := e.call.value(f)
+		if v == "" {
+			continue // it matches no selector
+		}
 		head := t.index[f][v]
 		e.lists[f].next = head
 		if head != nil {
@@ -309,6 +312,7 @@ func (t *Table) unlinkLocked(e *Entry) {
 			at.next.lists[f].prev = at.prev
 		}
 		switch v := e.call.value(f); {
+		case v == "":
 		case at.prev != nil:
 			at.prev.lists[f].next = at.next
 		case at.next != nil:

@@ -113,7 +113,8 @@ func (p *plainStream) run(b *testing.B, n int) {
 
 // BenchmarkStream alternates a stream of chunks of 1 KB through the pipeline with
 // plain publishes of the same bytes, headers and flow control. "ratio" is the
-// stream's share of the plain rate.
+// stream's share of the plain rate, "cpu-share" the same by processor time, which
+// depends little on what else the machine does.
 func BenchmarkStream(b *testing.B) {
 	client, url := benchNode(b, chunksModule())
 	plain := newPlainStream(b, url)
@@ -132,20 +133,23 @@ func BenchmarkStream(b *testing.B) {
 	}
 	stream()
 	plain.run(b, n)
-	var streamed, published time.Duration
+	var streamed, published, streamCPU, plainCPU time.Duration
 	total := 0
 	for b.Loop() {
 		for range rounds {
-			start := time.Now()
+			start, used := time.Now(), processorTime()
 			stream()
-			streamed += time.Since(start)
-			start = time.Now()
+			streamed, streamCPU = streamed+time.Since(start), streamCPU+processorTime()-used
+			start, used = time.Now(), processorTime()
 			plain.run(b, n)
-			published += time.Since(start)
+			published, plainCPU = published+time.Since(start), plainCPU+processorTime()-used
 			total += n
 		}
 	}
 	b.ReportMetric(float64(total)/streamed.Seconds(), "chunks/s")
 	b.ReportMetric(float64(total)/published.Seconds(), "plain/s")
 	b.ReportMetric(published.Seconds()/streamed.Seconds(), "ratio")
+	b.ReportMetric(float64(streamCPU.Microseconds())/float64(total), "cpu-µs/chunk")
+	b.ReportMetric(float64(plainCPU.Microseconds())/float64(total), "plain-cpu-µs")
+	b.ReportMetric(plainCPU.Seconds()/streamCPU.Seconds(), "cpu-share")
 }
