@@ -15,6 +15,9 @@ type Options struct {
 	// Backend is the model, nil for none. Ground, when set, answers GROUND in its
 	// place.
 	Backend, Ground Backend
+	// Embedder tells how near two lessons are in meaning; without one their words are
+	// compared.
+	Embedder Embedder
 	// Policy is [DefaultPolicy] when nil.
 	Policy *Policy
 	// Registered tells whether a module can be called now; a plan names only such
@@ -34,6 +37,7 @@ type Engine struct {
 	manifests  []Manifest
 	backend    Backend
 	ground     Backend
+	embedder   Embedder
 	policy     Policy
 	registered func(string) bool
 	templates  map[string]string
@@ -46,7 +50,7 @@ func New(o Options) (*Engine, error) {
 		return nil, module.Errorf(module.CodeConfigInvalid, "the loop needs a store and a reader")
 	}
 	e := &Engine{
-		store: o.Store, knowledge: NewKnowledge(o.Store), analyzers: o.Analyzers, backend: o.Backend, ground: o.Ground,
+		store: o.Store, knowledge: NewKnowledge(o.Store), analyzers: o.Analyzers, backend: o.Backend, ground: o.Ground, embedder: o.Embedder,
 		registered: o.Registered, templates: llmTemplates(), log: o.Logger,
 	}
 	e.reader = JoinReaders(o.Reader, e.knowledge.Reader())

@@ -44,7 +44,7 @@ func (p *pass) consult(ctx context.Context) error {
 	}
 	grounded := p.groundDrafts(ctx, b, list)
 	verdicts := p.verify(ctx, b, list, grounded)
-	p.route(b, list, verdicts)
+	p.route(ctx, b, list, verdicts)
 	return nil
 }
 
@@ -210,7 +210,7 @@ func (p *pass) verify(ctx context.Context, b *bundle, list []*resolved, grounded
 
 // route decides what becomes a candidate: kept by VERIFY, at or above the floor,
 // not nearly the same as a lesson there is.
-func (p *pass) route(b *bundle, list []*resolved, verdicts map[int]VerifyResult) {
+func (p *pass) route(ctx context.Context, b *bundle, list []*resolved, verdicts map[int]VerifyResult) {
 	f := p.result.Funnel
 	pending := 0
 	for _, c := range p.cases {
@@ -228,7 +228,7 @@ func (p *pass) route(b *bundle, list []*resolved, verdicts map[int]VerifyResult)
 			f.BelowFloor++
 			continue
 		}
-		near := p.nearDuplicates(r)
+		near := p.nearDuplicates(ctx, r)
 		if len(near) > 0 && p.policy.NearDuplicate == NearDuplicateSuppress {
 			f.DroppedNearDuplicate++
 			continue
@@ -273,39 +273,6 @@ func (p *pass) stampDraft(b *bundle, r *resolved, confidence float64) *Recommend
 	rec.Proposal, rec.Rollbackable = Change{Kind: ChangeOps, Ops: r.ops(confidence)}, true
 	rec.DedupKey = dedupKey("llm", rec.Target, rec.Action, fingerprint(r.content))
 	return rec
-}
-
-// nearDuplicates lists live lessons about the same subject, and lessons that were
-// rejected and rest, that say nearly what an authored lesson says; best first. A
-// consolidation is meant to be near.
-func (p *pass) nearDuplicates(r *resolved) []NearDuplicate {
-	if r.kind != KindLesson || r.ops == nil {
-		return nil
-	}
-	var near []NearDuplicate
-	mine := words(r.lesson)
-	compare := func(hash, text string, state State) {
-		if score := jaccard(mine, words(text)); score >= NearDuplicateScore {
-			near = append(near, NearDuplicate{Hash: hash, Score: float64(int64(score*1000+0.5)) / 1000, Method: "jaccard", State: state})
-		}
-	}
-	for _, i := range p.items {
-		if i.Live && i.IsLesson() && sameText(i.Name, r.target.Subject()) {
-			compare(i.Hash, i.Text("object"), "")
-		}
-	}
-	_, cooling := p.held()
-	for _, c := range p.cases {
-		if c.Status.State == StateRejected && c.Rec.Kind == KindLesson && sameText(c.Rec.Target, r.target.String()) &&
-			p.now.UnixMilli() < cooling[c.Rec.DedupKey] && len(c.Rec.Proposal.Ops) == 1 {
-			object, _ := c.Rec.Proposal.Ops[0].Fields["object"].(string)
-			compare(c.Hash, object, StateRejected)
-		}
-	}
-	slices.SortFunc(near, func(a, b NearDuplicate) int {
-		return cmp.Or(cmp.Compare(b.Score, a.Score), cmp.Compare(a.Hash, b.Hash))
-	})
-	return near[:min(len(near), MaxNearDuplicates)]
 }
 
 // enrich asks, once, for notes on the survivors and adds them. The model never

@@ -33,23 +33,24 @@ const (
 	MaxPlanEdits    = 8
 	MaxCodeLen      = 20_000
 
-	MaxFindings        = 32  // shown to DISCOVER
-	MaxEvidenceItems   = 64  // in one bundle
-	MaxEvidenceText    = 400 // of one item
-	MaxTaste           = 20  // approved and as many rejected ones
-	MaxTasteLen        = 300
-	MaxCitations       = 64 // read of one draft
-	MaxCitationLen     = 128
-	MinCitationPrefix  = 12 // hexadecimal digits
-	MaxEvidencePerRec  = 64
-	MaxBecauseLen      = 500
-	MaxTargetLen       = 256
-	MaxNearDuplicates  = 8
-	MaxConsolidated    = 64
-	MaxResponseBytes   = 1 << 20
-	MaxRequestBytes    = 512 << 10
-	ConfidenceFloor    = 0.75 // inclusive, of VERIFY's number
-	NearDuplicateScore = 0.60 // token-set Jaccard, inclusive
+	MaxFindings         = 32  // shown to DISCOVER
+	MaxEvidenceItems    = 64  // in one bundle
+	MaxEvidenceText     = 400 // of one item
+	MaxTaste            = 20  // approved and as many rejected ones
+	MaxTasteLen         = 300
+	MaxCitations        = 64 // read of one draft
+	MaxCitationLen      = 128
+	MinCitationPrefix   = 12 // hexadecimal digits
+	MaxEvidencePerRec   = 64
+	MaxBecauseLen       = 500
+	MaxTargetLen        = 256
+	MaxNearDuplicates   = 8
+	MaxConsolidated     = 64
+	MaxResponseBytes    = 1 << 20
+	MaxRequestBytes     = 512 << 10
+	ConfidenceFloor     = 0.75 // inclusive, of VERIFY's number
+	NearDuplicateScore  = 0.60 // token-set Jaccard, inclusive
+	NearDuplicateCosine = 0.90 // cosine of embeddings, inclusive
 )
 
 // Shares of the evidence bundle, as the number of items in it at which each

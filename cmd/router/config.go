@@ -38,6 +38,7 @@ type config struct {
 	LLMCmd     string        `name:"llm-cmd" placeholder:"CMD" help:"Command that is the model of the loop: a request of JSON on its input, the answer on its output. Split at white space; there is no shell."`
 	LLMURL     string        `name:"llm-url" placeholder:"URL" help:"OpenAI-compatible API that has the model of the loop, such as https://host/v1."`
 	LLMModel   string        `name:"llm-model" placeholder:"NAME" help:"Name of the model, for --llm-url; with --llm-cmd what it says itself unless given."`
+	LLMEmbed   string        `name:"llm-embed-model" placeholder:"NAME" help:"Model for embeddings of --llm-url, by which lessons that say the same are found; without one their words are compared."`
 	LLMKey     string        `name:"llm-key" secret:"" placeholder:"KEY" help:"Key for --llm-url; better given as APBUS_LLM_KEY."`
 	LLMTimeout time.Duration `name:"llm-timeout" default:"2m" help:"How long the model may take for one answer."`
 	LLMRecord  string        `name:"llm-record" placeholder:"FILE" help:"Append each exchange with the model to this file."`

@@ -58,6 +58,10 @@ func openLoop(ctx context.Context, cfg *config, conns *bus.Conns, client *bus.Cl
 	if err != nil {
 		return nil, err
 	}
+	embedder, err := openEmbedder(cfg)
+	if err != nil {
+		return nil, err
+	}
 	store, err := jetstream.OpenLoop(ctx, jetstream.LoopOptions{
 		JS: conns.JS, Namespace: cfg.NS, Replicas: cfg.Replicas, Logger: log,
 	})
@@ -68,7 +72,7 @@ func openLoop(ctx context.Context, cfg *config, conns *bus.Conns, client *bus.Cl
 	engine, err := loop.New(loop.Options{
 		Store:   store,
 		Reader:  loop.JoinReaders(w.store, loop.Snapshots(snapshotsOf(cfg.NS, client, work, seen, time.Now))),
-		Backend: model, Policy: policy, Logger: log,
+		Backend: model, Embedder: embedder, Policy: policy, Logger: log,
 		Registered: func(id string) bool {
 			_, ok := client.Module(id)
 			return ok

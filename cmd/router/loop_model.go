@@ -28,6 +28,8 @@ func (c *config) checkLoop() error {
 		return settings.Usagef("--llm-cmd, --llm-url and --llm-replay exclude each other")
 	case c.LLMURL != "" && c.LLMModel == "":
 		return settings.Usagef("--llm-url needs --llm-model")
+	case c.LLMEmbed != "" && c.LLMURL == "":
+		return settings.Usagef("--llm-embed-model goes with --llm-url")
 	case c.LLMRecord != "" && (given == 0 || c.LLMReplay != ""):
 		return settings.Usagef("--llm-record goes with --llm-cmd or --llm-url")
 	case c.LLMTimeout <= 0:
@@ -107,6 +109,18 @@ func bareModel(ctx context.Context, cfg *config, log *slog.Logger) (loop.Backend
 		return r, nil
 	}
 	return nil, nil
+}
+
+// openEmbedder makes what compares lessons; nil for none.
+func openEmbedder(cfg *config) (loop.Embedder, error) {
+	if cfg.LLMEmbed == "" {
+		return nil, nil
+	}
+	e, err := backend.NewEmbedder(backend.HTTPOptions{BaseURL: cfg.LLMURL, Model: cfg.LLMEmbed, Key: cfg.LLMKey, Timeout: cfg.LLMTimeout})
+	if err != nil {
+		return nil, settings.Usagef("--llm-url: %w", err)
+	}
+	return e, nil
 }
 
 // secretNames are variables of the router that a model's command does not get.

@@ -39,9 +39,7 @@ const maxHTTPBody = 10 << 20
 // operation, and for less when the provider refuses that. It is safe for concurrent
 // use.
 type HTTP struct {
-	o      HTTPOptions
-	url    string
-	client *http.Client
+	endpoint
 	// level is how much of structured output the provider is asked for.
 	level atomic.Int32
 }
@@ -56,18 +54,33 @@ const (
 
 // NewHTTP makes the backend. It makes no request: the probe is answered here.
 func NewHTTP(o HTTPOptions) (*HTTP, error) {
+	e, err := newEndpoint(o, "/chat/completions")
+	if err != nil {
+		return nil, err
+	}
+	return &HTTP{endpoint: e}, nil
+}
+
+// endpoint is one operation of an OpenAI-compatible API.
+type endpoint struct {
+	o      HTTPOptions
+	url    string
+	client *http.Client
+}
+
+func newEndpoint(o HTTPOptions, path string) (endpoint, error) {
 	u, err := url.Parse(o.BaseURL)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil {
-		return nil, failed("the base URL of the model is not usable", nil)
+		return endpoint{}, failed("the base URL of the model is not usable", nil)
 	}
 	if o.Model == "" {
-		return nil, failed("a model must be named", nil)
+		return endpoint{}, failed("a model must be named", nil)
 	}
 	if o.Timeout <= 0 {
 		o.Timeout = DefaultTimeout
 	}
-	return &HTTP{
-		o: o, url: strings.TrimRight(o.BaseURL, "/") + "/chat/completions",
+	return endpoint{
+		o: o, url: strings.TrimRight(o.BaseURL, "/") + path,
 		client: &http.Client{
 			Transport: o.Transport,
 			// A redirect would carry the request, and maybe the key, to somebody else.
@@ -144,38 +157,47 @@ func (h *HTTP) post(ctx context.Context, level int32, op, system, user string) (
 	case levelJSON:
 		body["response_format"] = map[string]any{"type": "json_object"}
 	}
+	answer, err := h.send(ctx, body)
+	if err != nil {
+		return "", err
+	}
+	return content(answer)
+}
+
+// send posts a body and returns the answer.
+func (e *endpoint) send(ctx context.Context, body any) ([]byte, error) {
 	raw, err := marshal(body)
 	if err != nil {
-		return "", fmt.Errorf("encode request: %w", err)
+		return nil, fmt.Errorf("encode request: %w", err)
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, h.url, bytes.NewReader(raw))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, e.url, bytes.NewReader(raw))
 	if err != nil {
-		return "", fmt.Errorf("make request: %w", err)
+		return nil, fmt.Errorf("make request: %w", err)
 	}
 	req.Header.Set("Content-Type", "application/json")
-	if h.o.Key != "" {
-		req.Header.Set("Authorization", "Bearer "+h.o.Key)
+	if e.o.Key != "" {
+		req.Header.Set("Authorization", "Bearer "+e.o.Key)
 	}
-	res, err := h.client.Do(req)
+	res, err := e.client.Do(req)
 	if err != nil {
 		if ctx.Err() != nil {
-			return "", context.Cause(ctx)
+			return nil, context.Cause(ctx)
 		}
-		return "", fmt.Errorf("reach the model: %w", err)
+		return nil, fmt.Errorf("reach the model: %w", err)
 	}
 	defer func() { _ = res.Body.Close() }()
 	answer, err := io.ReadAll(io.LimitReader(res.Body, maxHTTPBody+1))
 	switch {
 	case err != nil:
-		return "", fmt.Errorf("read the answer: %w", err)
+		return nil, fmt.Errorf("read the answer: %w", err)
 	case len(answer) > maxHTTPBody:
-		return "", errTooLarge
+		return nil, errTooLarge
 	case res.StatusCode == http.StatusBadRequest || res.StatusCode == http.StatusUnprocessableEntity:
-		return "", errRefused
+		return nil, errRefused
 	case res.StatusCode != http.StatusOK:
-		return "", fmt.Errorf("the provider answered with status %d", res.StatusCode)
+		return nil, fmt.Errorf("the provider answered with status %d", res.StatusCode)
 	}
-	return content(answer)
+	return answer, nil
 }
 
 // content is the text of the first choice.
