@@ -153,7 +153,8 @@ func checkQuotes(t *testing.T) {
 		coreSeed: "seeds/core-executor.txt", architecture: "design/architecture.md",
 		errorsDigest: "spec/errors-acl-approval.md", execDigest: "spec/context-executor.md",
 	}
-	for _, e := range exceptions {
+	looked := append([]exception{{file: "the order of the texts", quote: ranking, source: architecture}}, exceptions...)
+	for _, e := range looked {
 		name, ok := files[e.source]
 		if !ok {
 			continue

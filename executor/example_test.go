@@ -59,6 +59,27 @@ func (shout) Execute(_ context.Context, in map[string]any) (map[string]any, erro
 	return map[string]any{"text": in["text"].(string) + "!"}, nil
 }
 
+// A map module: it is written against the interface, with a schema of its own.
+func Example_mapModule() {
+	reg := registry.New(registry.Options{})
+	if err := reg.Register(shout{}); err != nil {
+		fmt.Println(err)
+		return
+	}
+	x, err := executor.New(reg, executor.Config{})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	out, err := x.Call(context.Background(), "text.shout", map[string]any{"text": "hello"})
+	fmt.Println(out["text"], err)
+	_, err = x.Call(context.Background(), "text.shout", map[string]any{"text": 1})
+	fmt.Println(module.CodeOf(err))
+	// Output:
+	// hello! <nil>
+	// SCHEMA_VALIDATION_ERROR
+}
+
 // A stream: the module sends chunks, the caller ranges over them, and leaving the
 // loop ends the module.
 func ExampleExecutor_Stream() {

@@ -26,6 +26,7 @@ type StepError struct {
 	Err error
 }
 
+// Error names the step and says what the original error says.
 func (e *StepError) Error() string { return "step " + e.Step + ": " + e.Err.Error() }
 
 // Unwrap returns the original error.

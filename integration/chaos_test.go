@@ -330,6 +330,7 @@ func (w *witness) look(ctx context.Context, c *chaos) {
 // was acknowledged ends, once; those that may run twice complete; an effect that may
 // be had only once never is had twice without anybody's knowing.
 func TestChaos(t *testing.T) {
+	t.Parallel()
 	seed := *chaosSeed
 	if seed == 0 {
 		seed = rand.Uint64()

@@ -2,10 +2,13 @@ package integration_test
 
 import (
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
+	"strconv"
 	"sync"
 	"testing"
 )
@@ -17,6 +20,7 @@ const testVersion = "1.2.3-test"
 var binDir string
 
 func TestMain(m *testing.M) {
+	widen()
 	dir, err := os.MkdirTemp("", "apbus-integration-")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "integration:", err)
@@ -29,6 +33,17 @@ func TestMain(m *testing.M) {
 		code = 1
 	}
 	os.Exit(code)
+}
+
+// widen lets twice as many tests run at once as there are processors, unless the
+// command line says how many: most of what they do is wait for other processes.
+func widen() {
+	flag.Parse()
+	given := false
+	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
+	if !given {
+		_ = flag.Set("test.parallel", strconv.Itoa(2*runtime.GOMAXPROCS(0))) // a number always fits
+	}
 }
 
 // buildPrograms builds the three programs, once a test run and only when a test

@@ -17,6 +17,7 @@ type Drift struct {
 	Fatal bool
 }
 
+// String says what the setting is and what it should be.
 func (d Drift) String() string {
 	return fmt.Sprintf("%s is %s, want %s", d.Setting, d.Got, d.Want)
 }

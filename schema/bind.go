@@ -62,6 +62,7 @@ type MisfitError struct {
 	Type reflect.Type
 }
 
+// Error says where the value does not fit which type, and never the value.
 func (e *MisfitError) Error() string {
 	if e.Path == "" {
 		return "the value does not fit " + e.Type.String()

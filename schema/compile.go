@@ -39,8 +39,10 @@ type ParseError struct {
 	Err     error
 }
 
+// Error says what is wrong with the document.
 func (e *ParseError) Error() string { return "compile schema: " + e.Message }
 
+// Unwrap returns the cause, nil when there is none.
 func (e *ParseError) Unwrap() error { return e.Err }
 
 // Compiled is a schema ready to validate and redact. It is immutable and safe for

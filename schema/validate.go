@@ -37,6 +37,7 @@ type ValidationError struct {
 	Violations []Violation
 }
 
+// Error lists where the value breaks which keyword, and never the value.
 func (e *ValidationError) Error() string {
 	if len(e.Violations) == 0 {
 		return "value does not fit its schema"

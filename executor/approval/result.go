@@ -10,6 +10,7 @@ import (
 // answer (protocol §7).
 type ResultError struct{ Result Result }
 
+// Error says how the request was decided, and why where somebody said so.
 func (e *ResultError) Error() string {
 	if e.Result.Reason == "" {
 		return "approval " + string(e.Result.Status)

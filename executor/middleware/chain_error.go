@@ -19,6 +19,7 @@ type ChainError struct {
 	Failed, Hook string
 }
 
+// Error names the hook and its middleware, and says what went wrong there.
 func (e *ChainError) Error() string {
 	return e.Hook + " hook of middleware " + e.Failed + " failed: " + e.Original.Error()
 }
@@ -45,6 +46,8 @@ type PanicError struct {
 	Stack            []byte
 }
 
+// Error names the middleware and the hook; the value of the panic may be sensitive and
+// is left out.
 func (e *PanicError) Error() string {
 	return "middleware " + e.Middleware + " panicked in " + e.Hook
 }

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -127,10 +128,32 @@ func root(t *testing.T) string {
 	return dir
 }
 
-// load parses every package of the repository.
+// load returns every package of the repository, which is read once for all rules.
 func load(t *testing.T) []*goPackage {
 	t.Helper()
-	dir := root(t)
+	packages, err := loaded(root(t))
+	if err != nil {
+		t.Fatalf("read the repository: %v", err)
+	}
+	if len(packages) == 0 {
+		t.Fatal("no package found; the rules would hold for nothing")
+	}
+	return packages
+}
+
+var (
+	once   sync.Once
+	all    []*goPackage
+	failed error
+)
+
+func loaded(dir string) ([]*goPackage, error) {
+	once.Do(func() { all, failed = readRepository(dir) })
+	return all, failed
+}
+
+// readRepository parses every package below dir.
+func readRepository(dir string) ([]*goPackage, error) {
 	fset := token.NewFileSet()
 	byPath := make(map[string]*goPackage)
 	var packages []*goPackage
@@ -173,13 +196,7 @@ func load(t *testing.T) []*goPackage {
 		p.files = append(p.files, f)
 		return nil
 	})
-	if err != nil {
-		t.Fatalf("read the repository: %v", err)
-	}
-	if len(packages) == 0 {
-		t.Fatal("no package found; the rules would hold for nothing")
-	}
-	return packages
+	return packages, err
 }
 
 // rule returns what is wrong with a package, a line for each finding.

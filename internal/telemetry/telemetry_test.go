@@ -7,6 +7,9 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -168,6 +171,52 @@ apbus_node_slot_debt 3
 	}
 	if nothing := page(t, nil, nil, nil); strings.Contains(nothing, "apbus_") {
 		t.Errorf("metrics of nothing: %s", nothing)
+	}
+}
+
+// Every family that docs/observability.md names for the bus is on the page, with the
+// value that the bus counted, and no other.
+func TestEveryFamilyIsShown(t *testing.T) {
+	text, err := os.ReadFile("../../docs/observability.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, _ := strings.Cut(string(text), "### Families of the bus")
+	section, _, _ = strings.Cut(section, "\n## ")
+	want := regexp.MustCompile("apbus_(?:node|client|connection)_[a-z_]+").FindAllString(section, -1)
+	slices.Sort(want)
+
+	one := bus.Distribution{Count: 21, Sum: 210, Buckets: []bus.DistributionBucket{{UpTo: 10, Count: 21}}}
+	calls := []bus.ModuleCalls{{ModuleID: "m", Calls: 22, Micros: bus.Distribution{Count: 23, Buckets: []bus.DistributionBucket{{UpTo: 10, Count: 23}}}}}
+	codes := map[module.Code]int64{"X": 24}
+	shown := page(t,
+		stubConns{{Name: "calls", Connected: true, Reconnects: 1}},
+		stubClient{InFlight: 2, Modules: calls, Retries: codes, Lost: 3, CancelsSent: 4, Received: one, Sent: one},
+		stubNode{InFlight: 5, Waiting: 6, Debt: 7, Capacity: 8, Draining: true, Modules: calls, Refused: codes, CancelsObeyed: 9, CreditStalls: 10, CreditStalled: 11 * time.Second, Received: one, Sent: one})
+	var got []string
+	for line := range strings.Lines(shown) {
+		if name, ok := strings.CutPrefix(line, "# TYPE apbus_"); ok {
+			name, _, _ = strings.Cut(name, " ")
+			got = append(got, "apbus_"+name)
+		}
+	}
+	slices.Sort(got)
+	if d := cmp.Diff(slices.Compact(want), got); d != "" {
+		t.Errorf("documented (-) and shown (+):\n%s", d)
+	}
+	for _, value := range []string{
+		`apbus_node_calls_total{code="ok",module_id="m"} 22`, `apbus_client_calls_total{code="ok",module_id="m"} 22`,
+		`apbus_node_call_duration_seconds_count{module_id="m"} 23`, `apbus_client_call_duration_seconds_count{module_id="m"} 23`,
+		"apbus_node_in_flight 5", "apbus_node_waiting 6", "apbus_node_slot_debt 7", "apbus_node_capacity 8", "apbus_node_draining 1",
+		`apbus_node_refused_total{code="X"} 24`, "apbus_node_cancels_obeyed_total 9", "apbus_node_credit_stalls_total 10",
+		"apbus_node_credit_stalled_seconds_total 11", "apbus_node_received_bytes_count 21", "apbus_node_sent_bytes_sum 210",
+		"apbus_client_in_flight 2", `apbus_client_retries_total{code="X"} 24`, "apbus_client_lost_total 3", "apbus_client_cancels_sent_total 4",
+		"apbus_client_received_bytes_count 21", "apbus_client_sent_bytes_count 21",
+		`apbus_connection_up{connection="calls"} 1`, `apbus_connection_reconnects_total{connection="calls"} 1`,
+	} {
+		if !strings.Contains(shown, "\n"+value+"\n") {
+			t.Errorf("the page lacks %s", value)
+		}
 	}
 }
 
