@@ -164,6 +164,7 @@ func everyRoute() []routeCase {
 		{"GET", "/v1/queues", gateway.ScopeCall, 501},
 		{"POST", "/v1/queues/a.b/pause", gateway.ScopeOperate, 501},
 		{"POST", "/v1/queues/a.b/resume", gateway.ScopeOperate, 501},
+		{"POST", "/v1/queues/a.b/limits", gateway.ScopeOperate, 501},
 		{"GET", "/v1/schedules", gateway.ScopeCall, 501},
 		{"POST", "/v1/schedules", gateway.ScopeOperate, 501},
 		{"GET", "/v1/schedules/s1", gateway.ScopeCall, 501},

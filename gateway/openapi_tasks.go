@@ -74,6 +74,7 @@ func taskSchemas() map[string]any {
 		}),
 		"Reason":       record(nil, map[string]any{"reason": text}),
 		"Queue":        queue,
+		"QueueLimits":  record(nil, map[string]any{"concurrency": integer, "key_concurrency": integer}),
 		"QueueList":    record([]string{"queues"}, map[string]any{"queues": listOf(ref("Queue"))}),
 		"ScheduleSpec": record([]string{"cron", "task"}, schedule),
 		"Schedule":     record([]string{"name", "cron", "task", "next_at"}, kept),

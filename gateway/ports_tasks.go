@@ -36,9 +36,11 @@ type TaskChanger interface {
 	Bulk(ctx context.Context, req task.BulkRequest) (task.BulkAnswer, error)
 }
 
-// TaskSteering holds back and lets go of the tasks of a module.
+// TaskSteering holds back and lets go of the tasks of a module, and says how many of
+// them run at once.
 type TaskSteering interface {
 	Queues(ctx context.Context) ([]task.QueueState, error)
+	LimitQueue(ctx context.Context, moduleID string, l task.QueueLimits) (task.QueueState, error)
 	Pause(ctx context.Context, moduleID, by, reason string) (task.QueueState, error)
 	Resume(ctx context.Context, moduleID, by string) (task.QueueState, error)
 }

@@ -183,7 +183,6 @@ func (g *Gateway) taskContext(x *exchange) (json.RawMessage, error) {
 	return raw, nil
 }
 
-
 // record answers with a value of package task, whose JSON is a contract of its own.
 func (x *exchange) record(status int, v any) error {
 	raw, err := json.Marshal(v)

@@ -132,6 +132,12 @@ func TestBadTaskInput(t *testing.T) {
 		// Queues and many tasks at once.
 		{"queue of no module", "/v1/queues/Bad/pause", ``, 400, module.CodeInvalidModuleID},
 		{"queue with an unknown field", "/v1/queues/idle.x/pause", `{"because":"x"}`, 400, invalid},
+		{"queue without limits", "/v1/queues/idle.x/limits", `{}`, 400, invalid},
+		{"queue with a negative limit", "/v1/queues/idle.x/limits", `{"concurrency":-1}`, 400, invalid},
+		{"queue with an absurd limit", "/v1/queues/idle.x/limits", `{"key_concurrency":1000000000000}`, 400, invalid},
+		{"queue with half a limit", "/v1/queues/idle.x/limits", `{"concurrency":1.5}`, 400, invalid},
+		{"queue with an unknown limit", "/v1/queues/idle.x/limits", `{"paused":true}`, 400, invalid},
+		{"limits of no module", "/v1/queues/Bad/limits", `{"concurrency":1}`, 400, module.CodeInvalidModuleID},
 		{"queue that is told something else", "/v1/queues/idle.x/stop", ``, 404, gateway.CodeNotFound},
 		{"bulk of nothing", "/v1/tasks:bulk", `{}`, 400, invalid},
 		{"bulk of everything", "/v1/tasks:bulk", `{"action":"cancel","filter":{}}`, 400, invalid},

@@ -19,6 +19,11 @@ func (g *Gateway) queueRoutes() []*route {
 			answers: []outcome{{200, "QueueList", "The queues, sorted by module."}}, handle: g.listQueues,
 		},
 		{
+			method: http.MethodPost, pattern: "/v1/queues/{module}/limits", operation: "limitQueue",
+			summary: "Change how many tasks of a module, and how many with one concurrency key, run at once", scope: ScopeOperate, class: control,
+			body: "QueueLimits", answers: []outcome{{200, "Queue", "The queue."}}, handle: g.limitQueue,
+		},
+		{
 			method: http.MethodPost, pattern: "/v1/queues/{module}/pause", operation: "pauseQueue",
 			summary: "Start no more tasks of a module; what runs, runs on", scope: ScopeOperate, class: control, body: "Reason",
 			answers: []outcome{{200, "Queue", "The queue."}}, handle: g.pauseQueue,
@@ -41,6 +46,27 @@ func (g *Gateway) listQueues(x *exchange) error {
 		queues = []task.QueueState{}
 	}
 	return x.record(http.StatusOK, map[string]any{"queues": queues})
+}
+
+// limitQueue serves POST /v1/queues/{module}/limits.
+func (g *Gateway) limitQueue(x *exchange) error {
+	id := x.r.PathValue("module")
+	if err := module.ValidateID(id); err != nil {
+		return err
+	}
+	body, err := g.object(x)
+	if err != nil {
+		return err
+	}
+	var limits task.QueueLimits
+	if err := strictly(body, &limits); err != nil {
+		return err
+	}
+	state, err := g.tasks.LimitQueue(x.r.Context(), id, limits)
+	if err != nil {
+		return err
+	}
+	return x.record(http.StatusOK, state)
 }
 
 // pauseQueue serves POST /v1/queues/{module}/pause.

@@ -367,6 +367,12 @@ func TestQueuesAndSchedules(t *testing.T) {
 	if len(queues) != 1 || queues[0].(map[string]any)["queued"] != int64(1) {
 		t.Errorf("queues: %v", queues)
 	}
+	if got := request(t, "POST", url+"/v1/queues/idle.x/limits", `{"concurrency":3}`).fields(t); got["concurrency"] != int64(3) || got["paused"] != true {
+		t.Errorf("limit: %v", got)
+	}
+	if got := request(t, "POST", url+"/v1/queues/idle.x/limits", `{"key_concurrency":2}`).fields(t); got["concurrency"] != int64(3) || got["key_concurrency"] != int64(2) {
+		t.Errorf("limit of a key: %v", got)
+	}
 	if got := request(t, "POST", url+"/v1/queues/idle.x/resume", ``).fields(t); got["paused"] != false {
 		t.Errorf("resume: %v", got)
 	}

@@ -52,7 +52,7 @@ var mutations = [...]mutation{
 	{
 		"cancel re-check: when an attempt is given back",
 		[]edit{{"task/machine_attempt.go", "	if r.CancelRequested != nil {\n		r.Error = cancelled(r, m)\n		ru.end(r, m, Cancelled, \"\", \"node\", node, \"cancelled\")\n		return\n	}\n", ""}},
-		"./task", "TestModel",
+		"./task", "TestRule08_AfterACancelOfARunningTask",
 	},
 	{
 		"cancel re-check: when an attempt is stopped",

@@ -159,6 +159,11 @@ func (c *TaskClient) SetQueue(ctx context.Context, moduleID string, s task.Queue
 	return ask[task.QueueState](ctx, c, verbQueueSet, again, queueAsk{ModuleID: moduleID, Settings: &s})
 }
 
+// LimitQueue implements [task.Service].
+func (c *TaskClient) LimitQueue(ctx context.Context, moduleID string, l task.QueueLimits) (task.QueueState, error) {
+	return ask[task.QueueState](ctx, c, verbQueueLimit, again, limitAsk{ModuleID: moduleID, Limits: l})
+}
+
 // Pause implements [task.Service].
 func (c *TaskClient) Pause(ctx context.Context, moduleID, by, reason string) (task.QueueState, error) {
 	return ask[task.QueueState](ctx, c, verbPause, again, queueAsk{ModuleID: moduleID, By: by, Reason: reason})

@@ -32,6 +32,7 @@ const (
 	verbDelete     = "delete"
 	verbQueues     = "queues"
 	verbQueueSet   = "queue-set"
+	verbQueueLimit = "queue-limit"
 	verbPause      = "pause"
 	verbResume     = "resume"
 	verbSchedPut   = "schedule-put"
@@ -61,6 +62,10 @@ type (
 		By       string              `json:"by,omitempty"`
 		Reason   string              `json:"reason,omitempty"`
 		Settings *task.QueueSettings `json:"settings,omitempty"`
+	}
+	limitAsk struct {
+		ModuleID string           `json:"module_id"`
+		Limits   task.QueueLimits `json:"limits"`
 	}
 	queueList struct {
 		Queues []task.QueueState `json:"queues"`

@@ -291,6 +291,11 @@ func TestEveryVerb(t *testing.T) {
 		if q.Concurrency != 3 {
 			t.Errorf("SetQueue = %+v", q)
 		}
+		q, err = c.LimitQueue(ctx, "math.add", task.QueueLimits{KeyConcurrency: new(2)})
+		must("LimitQueue", err)
+		if q.Concurrency != 3 || q.KeyConcurrency != 2 {
+			t.Errorf("LimitQueue = %+v", q)
+		}
 		queues, err := c.Queues(ctx)
 		must("Queues", err)
 		if len(queues) != 1 {

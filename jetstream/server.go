@@ -78,6 +78,9 @@ func handlers(w Writer) map[string]handler {
 			}
 			return w.SetQueue(ctx, a.ModuleID, *a.Settings)
 		}),
+		verbQueueLimit: handle(func(ctx context.Context, a limitAsk) (task.QueueState, error) {
+			return w.LimitQueue(ctx, a.ModuleID, a.Limits)
+		}),
 		verbPause: handle(func(ctx context.Context, a queueAsk) (task.QueueState, error) {
 			return w.Pause(ctx, a.ModuleID, a.By, a.Reason)
 		}),

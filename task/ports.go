@@ -44,6 +44,9 @@ type Service interface {
 	Queues(ctx context.Context) ([]QueueState, error)
 	// SetQueue replaces the settings of one module's queue.
 	SetQueue(ctx context.Context, moduleID string, s QueueSettings) (QueueState, error)
+	// LimitQueue changes how many tasks of a module run at once, and keeps the other
+	// settings.
+	LimitQueue(ctx context.Context, moduleID string, l QueueLimits) (QueueState, error)
 	// Pause stops handing out a module's tasks, Resume goes on. They keep the other
 	// settings.
 	Pause(ctx context.Context, moduleID, by, reason string) (QueueState, error)

@@ -100,6 +100,7 @@ func TestRule08_AfterACancelOfARunningTask(t *testing.T) {
 		{"an error means cancelled and is never tried again", ptr(rep(task.OutcomeFailed, fmt.Errorf("no"))), task.Cancelled},
 		{"a result that lands first means completed", ptr(rep(task.OutcomeCompleted, nil)), task.Completed},
 		{"an abort means cancelled", ptr(rep(task.OutcomeAborted, nil)), task.Cancelled},
+		{"given back means cancelled", ptr(rep(task.OutcomeReleased, nil)), task.Cancelled},
 		{"a lost node means cancelled", nil, task.Cancelled},
 	}
 	for _, tt := range tests {

@@ -76,7 +76,7 @@ func TestRule09_ConcurrencyKeys(t *testing.T) {
 
 func TestRule09_ConcurrencyOfAModule(t *testing.T) {
 	bubble(t, func(t *testing.T, f *fixture) {
-		if _, err := f.SetQueue(context.Background(), "job.safe", task.QueueSettings{Concurrency: 2}); err != nil {
+		if _, err := f.LimitQueue(context.Background(), "job.safe", task.QueueLimits{Concurrency: ptr(2)}); err != nil {
 			t.Fatal(err)
 		}
 		for range 5 {
@@ -99,6 +99,22 @@ func TestRule09_ConcurrencyOfAModule(t *testing.T) {
 		f.succeed(gs[0], `{}`)
 		if n := <-got; n != 1 {
 			t.Errorf("%d grants after one ended", n)
+		}
+		// The limits are set apart from each other and from a pause; 0 takes them off.
+		for _, l := range []task.QueueLimits{{KeyConcurrency: ptr(7)}, {Concurrency: ptr(0)}} {
+			if _, err := f.Pause(context.Background(), "job.safe", "ann", ""); err != nil {
+				t.Fatal(err)
+			}
+			q, err := f.LimitQueue(context.Background(), "job.safe", l)
+			if err != nil || !q.Paused || q.KeyConcurrency != 7 {
+				t.Errorf("limits %+v: %+v, %v", l, q, err)
+			}
+		}
+		if _, err := f.Resume(context.Background(), "job.safe", "ann"); err != nil {
+			t.Fatal(err)
+		}
+		if more := f.claim("n1", 10, "job.safe"); len(more) != 2 {
+			t.Errorf("%d grants without a limit", len(more))
 		}
 	})
 }

@@ -189,6 +189,15 @@ type QueueSettings struct {
 	KeyConcurrency int `json:"key_concurrency,omitempty"`
 }
 
+// QueueLimits are how many tasks run at once; nil keeps what is set. At least one must
+// be given.
+type QueueLimits struct {
+	// Concurrency is for all tasks of the module, 0 is no limit.
+	Concurrency *int `json:"concurrency,omitempty"`
+	// KeyConcurrency is for those with one concurrency key, 0 is 1.
+	KeyConcurrency *int `json:"key_concurrency,omitempty"`
+}
+
 // Missed says what happens with times of a schedule at which no writer was there.
 type Missed string
 

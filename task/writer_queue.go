@@ -74,6 +74,33 @@ func (w *Writer) SetQueue(ctx context.Context, moduleID string, s QueueSettings)
 	return w.changeQueue(ctx, moduleID, func(QueueSettings) QueueSettings { return s })
 }
 
+// maxConcurrency bounds the limits of queues, so that absurd ones are refused.
+const maxConcurrency = 1_000_000
+
+// LimitQueue changes how many tasks run at once; see [Service].
+func (w *Writer) LimitQueue(ctx context.Context, moduleID string, l QueueLimits) (QueueState, error) {
+	if l.Concurrency == nil && l.KeyConcurrency == nil {
+		return QueueState{}, bad("concurrency", "or key_concurrency must be given")
+	}
+	for _, limit := range []struct {
+		name  string
+		value *int
+	}{{"concurrency", l.Concurrency}, {"key_concurrency", l.KeyConcurrency}} {
+		if v := limit.value; v != nil && (*v < 0 || *v > maxConcurrency) {
+			return QueueState{}, bad(limit.name, "must be 0 to 1,000,000")
+		}
+	}
+	return w.changeQueue(ctx, moduleID, func(s QueueSettings) QueueSettings {
+		if l.Concurrency != nil {
+			s.Concurrency = *l.Concurrency
+		}
+		if l.KeyConcurrency != nil {
+			s.KeyConcurrency = *l.KeyConcurrency
+		}
+		return s
+	})
+}
+
 // Pause stops handing out a module's tasks; see [Service].
 func (w *Writer) Pause(ctx context.Context, moduleID, by, reason string) (QueueState, error) {
 	return w.changeQueue(ctx, moduleID, func(s QueueSettings) QueueSettings {

@@ -24,6 +24,7 @@ type tasksCmd struct {
 	Cancel   tasksCancelCmd   `cmd:"" help:"Cancel tasks, with their calls and the tasks they submitted."`
 	Retry    tasksRetryCmd    `cmd:"" help:"Run failed or cancelled tasks again."`
 	Requeue  tasksRequeueCmd  `cmd:"" help:"Take tasks from the dead letter, or make waiting ones due now."`
+	Limit    tasksLimitCmd    `cmd:"" help:"Change how many tasks of a module run at once."`
 	Pause    tasksPauseCmd    `cmd:"" help:"Start no more tasks of a module."`
 	Resume   tasksResumeCmd   `cmd:"" help:"Go on with the tasks of a module."`
 	Schedule tasksScheduleCmd `cmd:"" help:"Keep recurring work."`

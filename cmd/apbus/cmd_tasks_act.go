@@ -116,6 +116,27 @@ type tasksRequeueCmd struct{ taskTargets }
 // Run puts tasks back into their queues.
 func (c *tasksRequeueCmd) Run(s *session) error { return c.do(s, "requeue") }
 
+type tasksLimitCmd struct {
+	Module      string `arg:"" help:"The module."`
+	Concurrency *int   `local:"" placeholder:"N" help:"How many of its tasks run at once; 0 is no limit."`
+	PerKey      *int   `local:"" placeholder:"N" help:"How many with one concurrency key run at once; 0 is 1."`
+}
+
+// Run changes the limits of a queue.
+func (c *tasksLimitCmd) Run(s *session) error {
+	body := map[string]any{}
+	if c.Concurrency != nil {
+		body["concurrency"] = int64(*c.Concurrency)
+	}
+	if c.PerKey != nil {
+		body["key_concurrency"] = int64(*c.PerKey)
+	}
+	if len(body) == 0 {
+		return settings.Usagef("say what to limit: --concurrency, --per-key")
+	}
+	return steerQueue(s, c.Module, "limits", body)
+}
+
 type tasksPauseCmd struct {
 	Module string `arg:"" help:"The module."`
 	Reason string `local:"" placeholder:"TEXT" help:"Why, for others who look."`
@@ -178,9 +199,16 @@ func showQueues(p *printer, queues []map[string]any) error {
 				state += ": " + why
 			}
 		}
-		rows[i] = []string{text(q["module_id"]), state, inline(q["queued"]), inline(q["running"]), inline(q["hosts"])}
+		limit := "-"
+		if n := q["concurrency"]; n != nil {
+			limit = inline(n)
+		}
+		if n := q["key_concurrency"]; n != nil {
+			limit += ", a key " + inline(n)
+		}
+		rows[i] = []string{text(q["module_id"]), state, limit, inline(q["queued"]), inline(q["running"]), inline(q["hosts"])}
 	}
-	return p.table([]string{"MODULE", "QUEUE", "QUEUED", "RUNNING", "HOSTS"}, rows)
+	return p.table([]string{"MODULE", "QUEUE", "AT ONCE", "QUEUED", "RUNNING", "HOSTS"}, rows)
 }
 
 // tasksScheduleCmd keeps recurring work.

@@ -139,7 +139,10 @@ func TestTasks(t *testing.T) {
 	want(cli("cancel", "--task", waiting), 0, waiting+"\taccepted")
 	want(cli("tasks", "list", "--limit", "1"), 0, "there are more: --cursor ")
 
-	want(cli("tasks", "pause", "idle.x", "--reason", "maintenance"), 0, "idle.x\tpaused by router: maintenance\t0\t0\t0")
+	want(cli("tasks", "pause", "idle.x", "--reason", "maintenance"), 0, "idle.x\tpaused by router: maintenance\t-\t0\t0\t0")
+	want(cli("tasks", "limit", "idle.x", "--concurrency", "4", "--per-key", "2"), 0, "idle.x\tpaused by router: maintenance\t4, a key 2\t0")
+	want(cli("tasks", "limit", "idle.x", "--concurrency=-4"), 1, "GENERAL_INVALID_INPUT")
+	want(cli("tasks", "limit", "idle.x"), 2, "say what to limit")
 	want(cli("tasks", "list", "--queues"), 0, "idle.x\tpaused by", "math.add\topen")
 	want(cli("tasks", "resume", "idle.x"), 0, "idle.x\topen")
 
