@@ -198,13 +198,16 @@ func (l *lead) send(ctx context.Context, id string, writes []write, diagnose boo
 // sendChain sends messages of which each is stored only right after the one before
 // it. So the answer to the last is the answer to all.
 func (l *lead) sendChain(ctx context.Context, id string, writes []write, diagnose bool) error {
-	h := nats.Header{headerExpectedIn: {l.s.o.Stream}, headerCommit: {id}}
+	h := nats.Header{headerExpectedIn: {l.s.o.Stream}}
 	l.fenced(h)
 	// One message needs no chain, and with replicas there is never more than one.
 	chained := l.s.direct && len(writes) > 1
 	for i, w := range writes {
 		if chained {
 			h[headerExpectSeq] = []string{strconv.FormatUint(l.tip+uint64(i), 10)}
+		}
+		if i == len(writes)-1 {
+			h[headerCommit] = []string{id}
 		}
 		m := w.message(h)
 		if i == len(writes)-1 || diagnose {
@@ -226,6 +229,7 @@ func (l *lead) sendChain(ctx context.Context, id string, writes []write, diagnos
 		// refused and the second would fit. So each also names the one before it.
 		h[headerExpectLast] = []string{strconv.FormatUint(l.tip+uint64(i)+1, 10)}
 		h[headerExpectOn] = []string{w.subject}
+		delete(h, headerExpectedIn)
 	}
 	return nil
 }
@@ -235,12 +239,12 @@ func (l *lead) sendBatch(ctx context.Context, id string, writes []write, diagnos
 	// A second attempt is another batch.
 	l.batches++
 	batch := l.term + "." + strconv.FormatUint(l.batches, 10)
-	h := nats.Header{headerExpectedIn: {l.s.o.Stream}, headerCommit: {id}, headerBatchID: {batch}}
+	h := nats.Header{headerExpectedIn: {l.s.o.Stream}, headerBatchID: {batch}}
 	l.fenced(h)
 	for i, w := range writes {
 		h[headerBatchSeq] = []string{strconv.Itoa(i + 1)}
 		if i == len(writes)-1 {
-			h[headerBatchCommit] = []string{"1"}
+			h[headerBatchCommit], h[headerCommit] = []string{"1"}, []string{id}
 			seq, err := l.s.raw.publish(ctx, w.message(h))
 			if err != nil {
 				return err

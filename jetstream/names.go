@@ -98,18 +98,23 @@ func (n names) entry(key string) (string, error) {
 
 // key is the reverse of entry; ok is false for any other subject.
 func (n names) key(subject string) (key string, ok bool) {
-	rest, ok := strings.CutPrefix(subject, n.base+".")
-	if !ok {
+	key, ok = strings.CutPrefix(subject, n.base)
+	if !ok || key == "" || key[0] != '.' {
 		return "", false
 	}
-	kind, rest, ok := strings.Cut(rest, ".")
+	key = key[1:]
+	kind, rest, ok := strings.Cut(key, ".")
 	if !ok || !isKind(kind) {
 		return "", false
 	}
-	if rest, ok = unescape(rest); !ok {
+	text, ok := unescape(rest)
+	if !ok {
 		return "", false
 	}
-	return kind + "." + rest, true
+	if text == rest { // as in every task
+		return key, true
+	}
+	return kind + "." + text, true
 }
 
 func isKind(token string) bool {
