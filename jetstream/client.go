@@ -54,6 +54,7 @@ type TaskClient struct {
 	// apart from those that may.
 	submits, keyedSubmits merger[task.Verdict]
 	finishes              merger[task.FinishVerdict]
+	rooms, lists          rooms // for single requests and for merged ones
 
 	wg   sync.WaitGroup
 	stop context.CancelCauseFunc

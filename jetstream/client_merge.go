@@ -1,8 +1,8 @@
 package jetstream
 
 import (
-	"bytes"
 	"context"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -160,6 +160,9 @@ func (m *merger[Answer]) run() {
 		}
 		answers, err := m.send(ctx, bodies, &r.out)
 		r.stop()
+		for _, b := range bodies {
+			m.c.rooms.give(b)
+		}
 		if err == nil && len(answers) != len(parts) {
 			err = module.Errorf(module.CodeBusBadMessage, "the task writer answered %d of %d", len(answers), len(parts))
 		}
@@ -172,23 +175,40 @@ func (m *merger[Answer]) run() {
 	}
 }
 
-// list writes a JSON object whose one member is a list of encoded values.
-func list(member string, values [][]byte) []byte {
+// rooms are the buffers in which requests are encoded, used again when they are
+// answered. The zero value is usable, by any number of goroutines.
+type rooms struct{ pool sync.Pool }
+
+// keptRoom is the largest buffer that is kept.
+const keptRoom = 2 * mergeBytes
+
+// take returns an empty buffer.
+func (r *rooms) take() []byte {
+	if b, ok := r.pool.Get().(*[]byte); ok {
+		return (*b)[:0]
+	}
+	return nil
+}
+
+// give takes a buffer back, which nobody reads any more.
+func (r *rooms) give(b []byte) {
+	if c := cap(b); c > 0 && c <= keptRoom {
+		r.pool.Put(&b)
+	}
+}
+
+// list appends a JSON object whose one member is a list of encoded values.
+func list(b []byte, member string, values [][]byte) []byte {
 	size := len(member) + 8
 	for _, v := range values {
 		size += len(v) + 1
 	}
-	var b bytes.Buffer
-	b.Grow(size)
-	b.WriteString(`{"`)
-	b.WriteString(member)
-	b.WriteString(`":[`)
+	b = append(append(append(slices.Grow(b, size), `{"`...), member...), `":[`...)
 	for i, v := range values {
 		if i > 0 {
-			b.WriteByte(',')
+			b = append(b, ',')
 		}
-		b.Write(v)
+		b = append(b, v...)
 	}
-	b.WriteString(`]}`)
-	return b.Bytes()
+	return append(b, "]}"...)
 }

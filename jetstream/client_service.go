@@ -23,12 +23,12 @@ func (c *TaskClient) Submit(ctx context.Context, req task.SubmitRequest) (task.S
 	if len(req.Tasks) != 1 || req.All {
 		return ask[task.SubmitAnswer](ctx, c, verbSubmit, r, req)
 	}
-	body, err := encode(&req.Tasks[0])
+	body, err := encodeIn(c.rooms.take(), &req.Tasks[0])
 	if err != nil {
 		return task.SubmitAnswer{}, err
 	}
 	if len(body) > mergeLargest {
-		return askRaw[task.SubmitAnswer](ctx, c, verbSubmit, r, list("tasks", [][]byte{body}), nil)
+		return askRaw[task.SubmitAnswer](ctx, c, verbSubmit, r, list(nil, "tasks", [][]byte{body}), nil)
 	}
 	m := &c.submits
 	if r == again {
@@ -43,7 +43,9 @@ func (c *TaskClient) Submit(ctx context.Context, req task.SubmitRequest) (task.S
 
 func (c *TaskClient) sendSubmits(r repeat) send[task.Verdict] {
 	return func(ctx context.Context, bodies [][]byte, out *atomic.Bool) ([]task.Verdict, error) {
-		answer, err := askRaw[task.SubmitAnswer](ctx, c, verbSubmit, r, list("tasks", bodies), out)
+		body := list(c.lists.take(), "tasks", bodies)
+		defer func() { c.lists.give(body) }()
+		answer, err := askRaw[task.SubmitAnswer](ctx, c, verbSubmit, r, body, out)
 		return answer.Receipts, err
 	}
 }

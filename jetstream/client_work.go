@@ -114,7 +114,7 @@ func (c *TaskClient) Finish(ctx context.Context, rep task.FinishReport) (task.Fi
 		}
 		rep.Result, rep.ResultRef = nil, ref
 	}
-	body, err := encode(&rep)
+	body, err := encodeIn(c.rooms.take(), &rep)
 	if err != nil {
 		return task.FinishAnswer{}, err
 	}
@@ -129,7 +129,9 @@ func (c *TaskClient) Finish(ctx context.Context, rep task.FinishReport) (task.Fi
 }
 
 func (c *TaskClient) sendFinishes(ctx context.Context, bodies [][]byte, out *atomic.Bool) ([]task.FinishVerdict, error) {
-	answer, err := askRaw[task.FinishAllAnswer](ctx, c, verbFinishAll, again, list("reports", bodies), out)
+	body := list(c.lists.take(), "reports", bodies)
+	defer func() { c.lists.give(body) }()
+	answer, err := askRaw[task.FinishAllAnswer](ctx, c, verbFinishAll, again, body, out)
 	return answer.Verdicts, err
 }
 

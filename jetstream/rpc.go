@@ -159,11 +159,13 @@ type appender interface {
 type selfReader interface{ ReadJSON(b []byte) bool }
 
 // encode writes a request or an answer.
-func encode(v any) ([]byte, error) {
-	var body []byte
+func encode(v any) ([]byte, error) { return encodeIn(nil, v) }
+
+// encodeIn is encode into the room of an empty buffer, where that is possible.
+func encodeIn(body []byte, v any) ([]byte, error) {
 	var err error
 	if a, ok := v.(appender); ok {
-		body, err = a.AppendJSON(nil)
+		body, err = a.AppendJSON(body)
 	} else {
 		body, err = json.Marshal(v)
 	}

@@ -11,7 +11,12 @@ import (
 // decodeIndex). It is written by hand because every transition of every task passes
 // here.
 func encodeRecord(r *Record) []byte {
-	b := make([]byte, 0, 640+len(r.Inputs)+len(r.Context)+len(r.Result)+len(r.Checkpoint)+140*len(r.Timeline))
+	return appendRecord(make([]byte, 0, 640+len(r.Inputs)+len(r.Context)+len(r.Result)+len(r.Checkpoint)+140*len(r.Timeline)), r)
+}
+
+// appendRecord is encodeRecord onto b.
+func appendRecord(b []byte, r *Record) []byte {
+	at := len(b)
 	w := recordWriter{b}
 	w.head(r)
 	w.raw("context", r.Context, true) // always there: the index ends here
@@ -19,7 +24,7 @@ func encodeRecord(r *Record) []byte {
 	w.raw("result", r.Result, true)
 	w.raw("checkpoint", r.Checkpoint, false)
 	w.rest(r)
-	w.b[0] = '{'
+	w.b[at] = '{'
 	return append(w.b, '}')
 }
 

@@ -169,7 +169,8 @@ func (a ClaimAnswer) AppendJSON(b []byte) ([]byte, error) {
 	return append(w.b, '}'), nil
 }
 
-// ReadJSON reads what AppendJSON writes; false leaves a in any state.
+// ReadJSON reads what AppendJSON writes; false leaves a in any state. The values that
+// are somebody's JSON are parts of b.
 func (a *ClaimAnswer) ReadJSON(b []byte) bool {
 	p := indexReader{b}
 	a.Grants = []Grant{}
@@ -183,9 +184,9 @@ func (a *ClaimAnswer) ReadJSON(b []byte) bool {
 			case "call":
 				return p.text(&g.Call)
 			case "context":
-				return p.raw(&g.Context)
+				return p.part(&g.Context)
 			case "inputs":
-				return p.raw(&g.Inputs)
+				return p.part(&g.Inputs)
 			case "confirm":
 				return p.bool(&g.Confirm)
 			case "lease_ms":
@@ -197,7 +198,7 @@ func (a *ClaimAnswer) ReadJSON(b []byte) bool {
 			case "idempotency_key":
 				return p.text(&g.IdempotencyKey)
 			case "checkpoint":
-				return p.raw(&g.Checkpoint)
+				return p.part(&g.Checkpoint)
 			case "priority":
 				return number64(&p, &g.Priority)
 			}
@@ -384,9 +385,18 @@ func (p *indexReader) object(member func(key []byte) bool) bool {
 	}
 }
 
-// raw copies a value without reading it: up to its end as far as brackets and quotes
-// show it.
+// raw copies a value without reading it.
 func (p *indexReader) raw(to *json.RawMessage) bool {
+	if !p.part(to) {
+		return false
+	}
+	*to = bytes.Clone(*to)
+	return true
+}
+
+// part takes a value without reading it: up to its end as far as brackets and quotes
+// show it.
+func (p *indexReader) part(to *json.RawMessage) bool {
 	depth := 0
 	for i := 0; i < len(p.b); i++ {
 		switch p.b[i] {
@@ -413,7 +423,7 @@ func (p *indexReader) raw(to *json.RawMessage) bool {
 			continue
 		}
 		if depth == 0 {
-			*to = bytes.Clone(p.b[:i+1])
+			*to = json.RawMessage(p.b[: i+1 : i+1])
 			p.b = p.b[i+1:]
 			return true
 		}

@@ -19,7 +19,8 @@ var ErrDeposed = errors.New("another writer leads")
 type Entry struct {
 	// Key is task.<task id>, result.<task id>, schedule.<name> or queue.<module id>.
 	Key string
-	// Body is opaque to the log. The log may keep it and must not change it.
+	// Body is opaque to the log, which must not change it. It is valid until Commit
+	// returns; what the log keeps it copies.
 	Body []byte
 	// TTL is how long the entry is kept after this write; 0 is for ever. It is whole
 	// seconds.

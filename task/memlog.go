@@ -1,6 +1,7 @@
 package task
 
 import (
+	"bytes"
 	"context"
 	"iter"
 	"maps"
@@ -100,7 +101,7 @@ func (v *memView) Commit(ctx context.Context, entries []Entry) error {
 			delete(v.m.entries, e.Key)
 			continue
 		}
-		me := memEntry{body: e.Body, seq: v.m.seq}
+		me := memEntry{body: bytes.Clone(e.Body), seq: v.m.seq}
 		if e.TTL > 0 {
 			me.expires = now.Add(e.TTL)
 		}

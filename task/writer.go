@@ -27,6 +27,10 @@ type Writer struct {
 	doubt   chan string   // approvals that may have been decided
 	shapes  shapes
 
+	// The room for the entries of a commit, which only the committer uses.
+	entries []Entry
+	bodies  []byte
+
 	mu      sync.Mutex
 	started bool
 	serving bool

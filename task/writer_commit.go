@@ -3,6 +3,7 @@ package task
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/apbus/apbus/contextwire"
@@ -163,15 +164,7 @@ func (w *Writer) take() *batch {
 // leads or ctx ends. Trying the very same entries again does no harm, whatever
 // became of them the first time.
 func (w *Writer) commit(ctx context.Context, b *batch) error {
-	entries := make([]Entry, len(b.changes))
-	now := At(time.Now())
-	for i, c := range b.changes {
-		if c.rec == nil {
-			entries[i] = c.Entry
-			continue
-		}
-		entries[i] = Entry{Key: KeyTask + c.it.id.String(), Body: encodeRecord(c.rec), TTL: ttl(c.rec.ExpiresAt, now)}
-	}
+	entries := w.encode(b)
 	for wait := 10 * time.Millisecond; ; wait = min(wait*2, time.Second) {
 		err := w.log.Commit(ctx, entries)
 		if err == nil {
@@ -210,6 +203,32 @@ func (w *Writer) commit(ctx context.Context, b *batch) error {
 	}
 	return nil
 }
+
+// encode makes the entries of a batch. Their bodies lie in the room of those before,
+// since the log keeps none. Only the committer calls it.
+func (w *Writer) encode(b *batch) []Entry {
+	clear(w.entries)
+	w.entries = slices.Grow(w.entries[:0], len(b.changes))
+	if cap(w.bodies) > keptBodies { // after a batch that was unusually large
+		w.bodies = nil
+	}
+	bodies := slices.Grow(w.bodies[:0], min(b.bytes, keptBodies))
+	now := At(time.Now())
+	for _, c := range b.changes {
+		e := c.Entry
+		if c.rec != nil {
+			start := len(bodies)
+			bodies = appendRecord(bodies, c.rec) // what lay in a smaller room stays valid there
+			e = Entry{Key: KeyTask + c.it.id.String(), Body: bodies[start:len(bodies):len(bodies)], TTL: ttl(c.rec.ExpiresAt, now)}
+		}
+		w.entries = append(w.entries, e)
+	}
+	w.bodies = bodies
+	return w.entries
+}
+
+// keptBodies is the largest room that is kept for the bodies of a batch.
+const keptBodies = 4 << 20
 
 // ttl is how long an entry is kept whose record goes at a time, in whole seconds.
 func ttl(expires, now Stamp) time.Duration {
