@@ -14,7 +14,7 @@ import (
 type EvalRun struct {
 	V int `json:"v"`
 	// Evalset is the hash of the evalset item, Candidate the recommendation whose
-	// code was run.
+	// code was run, "" for a run over what is live.
 	Evalset   string `json:"evalset_hash"`
 	Candidate string `json:"candidate"`
 	RunID     string `json:"run_id"`
@@ -23,6 +23,8 @@ type EvalRun struct {
 	// such a run proves nothing.
 	Passed int `json:"passed"`
 	Failed int `json:"failed"`
+	// DurationMS is how long all cases took, 0 when it was not measured.
+	DurationMS int64 `json:"duration_ms,omitempty"`
 }
 
 // Gating is what an apply was allowed by.
@@ -37,8 +39,8 @@ func evalLog(evalset string) string { return "evals." + evalset }
 
 // JournalEval appends a run to the journal of its evalset.
 func (e *Engine) JournalEval(ctx context.Context, run EvalRun) error {
-	if len(run.Evalset) != 64 || !isHex(run.Evalset) || len(run.Candidate) != 64 || !isHex(run.Candidate) ||
-		run.RunID == "" || chars(run.RunID) > MaxTargetLen || run.Passed < 0 || run.Failed < 0 {
+	if len(run.Evalset) != 64 || !isHex(run.Evalset) || run.Candidate != "" && (len(run.Candidate) != 64 || !isHex(run.Candidate)) ||
+		run.RunID == "" || chars(run.RunID) > MaxTargetLen || run.Passed < 0 || run.Failed < 0 || run.DurationMS < 0 {
 		return module.Errorf(module.CodeLoopInvalid, "not a run of an evalset")
 	}
 	run.V = 1

@@ -35,6 +35,11 @@ func (p *pass) consult(ctx context.Context) error {
 		return nil
 	}
 	p.seen = true
+	if o := p.policy.OutcomeEvalset; o != nil {
+		if p.evals, err = p.outcomeRuns(ctx, o.Hash); err != nil {
+			return err
+		}
+	}
 	f.Proposed = len(drafts)
 	var list []*resolved
 	for _, d := range drafts {
@@ -268,6 +273,7 @@ func (p *pass) stampDraft(b *bundle, r *resolved, confidence float64) *Recommend
 		rec.DedupKey = dedupKey("llm", rec.Target, rec.Action, "")
 		return rec
 	}
+	rec.Metric = p.outcomeMetric()
 	rec.Kind, rec.Action, rec.Importance, rec.EvalsetHash = r.kind, r.action, r.importance, r.evalset
 	rec.Summary = Text{templateChange, map[string]any{"text": r.summary, "change": r.change}}
 	rec.Proposal, rec.Rollbackable = Change{Kind: ChangeOps, Ops: r.ops(confidence)}, true

@@ -65,6 +65,8 @@ type Policy struct {
 	PendingTTL, ApprovedTTL time.Duration
 	// MaxPendingLLM bounds the pending drafts of a model, default 50.
 	MaxPendingLLM int
+	// OutcomeEvalset has drafts of a model measured by an evalset, nil for not.
+	OutcomeEvalset *OutcomeEvalset
 	// ReservedRelations are relations a model may not write, beside those of the loop.
 	ReservedRelations []string
 }
@@ -112,6 +114,8 @@ func (p *Policy) check() error {
 		p.MinEvidence < 1 || p.MinEvidence > MaxEvidencePerRec, p.MaxPendingLLM < 1 || p.MaxPendingLLM > 10_000,
 		p.PendingTTL < 0, p.ApprovedTTL < 0, p.CadenceEvery < 0, p.CadenceGrains < 0:
 		return bad("a number is out of range")
+	case p.OutcomeEvalset != nil && !p.OutcomeEvalset.check():
+		return bad("outcome_evalset is not usable")
 	}
 	return nil
 }
@@ -270,6 +274,7 @@ func (r *policyReader) read(p *Policy) {
 	r.sub("ttl", func(s *policyReader) { s.millis("pending_ms", &p.PendingTTL); s.millis("approved_ms", &p.ApprovedTTL) })
 	r.number("max_pending_llm", &p.MaxPendingLLM)
 	r.texts("reserved_relations", &p.ReservedRelations)
+	r.outcomeEvalset(p)
 	r.end()
 	if r.err == nil {
 		r.err = p.check()

@@ -63,6 +63,12 @@ type MetricSnapshot struct {
 	HigherIsBetter bool    `json:"higher_is_better"`
 	// HorizonsMS are the times after the apply at which it is measured, once each.
 	HorizonsMS []int64 `json:"horizons_ms"`
+	// Of a metric by an evalset, see [OutcomeEvalset].
+	Checkpoints []Checkpoint `json:"checkpoints,omitempty"`
+	Points      bool         `json:"points,omitempty"`
+	HighWater   bool         `json:"high_water,omitempty"`
+	CostField   string       `json:"cost_field,omitempty"`
+	CostRatio   float64      `json:"cost_ratio,omitempty"`
 }
 
 // NearDuplicate names a lesson that says nearly the same.

@@ -126,6 +126,8 @@ type pass struct {
 	// items are all items of knowledge at the begin of the pass.
 	items    []*Item
 	outcomes []Outcome
+	// evals are the runs of the policy's evalset over what is live.
+	evals []EvalRun
 	// candidates are the stamped findings, those of analyzers before those of a model.
 	candidates []*candidate
 	// seen is true once DISCOVER has shown the model what there was.

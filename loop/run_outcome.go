@@ -93,6 +93,9 @@ func (p *pass) measure(ctx context.Context) error {
 			}
 		}
 	}
+	if err := p.measureEvalsets(ctx); err != nil {
+		return err
+	}
 	p.outcomes = p.latest()
 	return nil
 }

@@ -92,6 +92,16 @@ type Measured struct {
 	Baseline  float64 `json:"baseline"`
 	Current   float64 `json:"current"`
 	N         int     `json:"n"`
+	// Of a measurement by an evalset: when it was due, the runs that were compared, and
+	// by what. BaselineKind is newest, high_water or snapshot.
+	Checkpoint    *Checkpoint `json:"checkpoint,omitempty"`
+	BaselineKind  string      `json:"baseline_kind,omitempty"`
+	BaselineRunID string      `json:"baseline_run_id,omitempty"`
+	CurrentRunID  string      `json:"current_run_id,omitempty"`
+	BestBefore    float64     `json:"best_before,omitempty"`
+	Tolerance     float64     `json:"tolerance,omitempty"`
+	Cost          float64     `json:"cost,omitempty"`
+	CostBefore    float64     `json:"cost_before,omitempty"`
 }
 
 // Status is what the log of a recommendation adds up to.
@@ -122,6 +132,10 @@ func (s *Status) Latest() *Measured {
 		return nil
 	}
 	return &s.Measured[len(s.Measured)-1]
+}
+
+func (s *Status) checkedAt(c Checkpoint) bool {
+	return slices.ContainsFunc(s.Measured, func(m Measured) bool { return m.Checkpoint != nil && *m.Checkpoint == c })
 }
 
 func (s *Status) measuredAt(horizonMS int64) bool {
