@@ -182,6 +182,7 @@ func everyRoute() []routeCase {
 		{"GET", "/v1/loop", gateway.ScopeOperate, 501},
 		{"POST", "/v1/loop/run", gateway.ScopeOperate, 501},
 		{"POST", "/v1/loop/evalsets/a.b", gateway.ScopeApply, 501},
+		{"POST", "/v1/loop/evalsets/a.b/run", gateway.ScopeApply, 501},
 		{"GET", "/metrics", gateway.ScopeCall, 404},
 		{"GET", "/healthz", "", 200},
 		{"GET", "/readyz", "", 200},

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/apbus/apbus/contextwire"
 	"github.com/apbus/apbus/loop"
 	"github.com/apbus/apbus/module"
 )
@@ -27,6 +28,11 @@ func (g *Gateway) loopRoutes() []*route {
 			method: http.MethodPost, pattern: "/v1/loop/evalsets/{id}", operation: "putEvalset",
 			summary: "Set the cases that a code revision of a module must pass", scope: ScopeApply, class: control, body: "Evalset",
 			answers: []outcome{{200, "EvalsetStored", "The hash that code revisions pin."}}, handle: g.ofLoop(g.putEvalset),
+		},
+		{
+			method: http.MethodPost, pattern: "/v1/loop/evalsets/{id}/run", operation: "runEvalset",
+			summary: "Call a module with the cases of its evalset, in the name of whoever asks, and journal what they come to", scope: ScopeApply, class: control,
+			answers: []outcome{{200, "EvalsetRun", "How many cases passed and failed."}}, handle: g.ofLoop(g.runEvalset),
 		},
 	}
 }
@@ -169,6 +175,35 @@ func (g *Gateway) putEvalset(x *exchange) error {
 	return x.json(http.StatusOK, map[string]any{"module_id": id, "evalset_hash": hash})
 }
 
+// evalCase bounds the call of one case of an evalset.
+const evalCase = 30 * time.Second
+
+// runEvalset serves POST /v1/loop/evalsets/{id}/run.
+func (g *Gateway) runEvalset(x *exchange) error {
+	id := x.r.PathValue("id")
+	if err := module.ValidateID(id); err != nil {
+		return err //nolint:wrapcheck // coded
+	}
+	call := func(ctx context.Context, moduleID string, inputs map[string]any) (map[string]any, error) {
+		reply, err := g.invoker.Invoke(ctx, &contextwire.Request{
+			CallID: contextwire.NewCallID(), Attempt: 1, ModuleID: moduleID, Budget: evalCase, Inputs: inputs,
+			Context: module.NewContext(module.ContextOptions{Identity: x.principal.Identity}),
+		})
+		if err != nil || reply == nil {
+			return nil, err //nolint:wrapcheck // only looked at
+		}
+		return reply.Output, nil
+	}
+	run, err := g.loop.RunEvalset(x.r.Context(), time.Now, actor(x.principal), id, contextwire.NewCallID(), call)
+	if err != nil {
+		return err //nolint:wrapcheck // coded
+	}
+	return x.json(http.StatusOK, map[string]any{
+		"module_id": id, "evalset_hash": run.Evalset, "run_id": run.RunID, "at": millis(run.AtMS),
+		"passed": int64(run.Passed), "failed": int64(run.Failed), "duration_ms": run.DurationMS,
+	})
+}
+
 // guidanceOf is what was learned about a module. Failing to know it keeps nobody
 // from the module.
 func (g *Gateway) guidanceOf(x *exchange, id string) []any {
@@ -213,6 +248,9 @@ func loopSchemas() map[string]any {
 		}),
 		"Evalset": record([]string{"cases"}, map[string]any{
 			"cases": listOf(record([]string{"inputs", "output"}, map[string]any{"inputs": typed("object"), "output": typed("object")})),
+		}),
+		"EvalsetRun": record([]string{"module_id", "evalset_hash", "run_id", "at", "passed", "failed", "duration_ms"}, map[string]any{
+			"module_id": text, "evalset_hash": text, "run_id": text, "at": text, "passed": integer, "failed": integer, "duration_ms": integer,
 		}),
 		"EvalsetStored": record([]string{"module_id", "evalset_hash"}, map[string]any{"module_id": text, "evalset_hash": text}),
 	}

@@ -276,6 +276,7 @@ func TestRecommendationAnswersFitTheDocument(t *testing.T) {
 		{"POST", "/v1/loop/run", "{}", "LoopResult"},
 		{"GET", "/v1/loop?probe=1", "", "LoopStatus"},
 		{"POST", "/v1/loop/evalsets/math.add", `{"cases":[{"inputs":{"a":1},"output":{}}]}`, "EvalsetStored"},
+		{"POST", "/v1/loop/evalsets/math.add/run", "", "EvalsetRun"},
 	} {
 		t.Run(tt.method+" "+tt.path, func(t *testing.T) {
 			compiled, err := schema.Compile(map[string]any{"$ref": "#/components/schemas/" + tt.schema, "components": map[string]any{"schemas": schemas}})

@@ -399,6 +399,15 @@ func (s *school) programs() {
 	if a := s.as(deciderToken, http.MethodPost, "/v1/loop/evalsets/shop.greet", cases); a.status != http.StatusOK {
 		t.Fatalf("evalset: %v", a)
 	}
+	// The live program against its evalset, as its outcome is measured by it.
+	tried := func(passed, failed float64) {
+		s.t.Helper()
+		a := s.as(deciderToken, http.MethodPost, "/v1/loop/evalsets/shop.greet/run", "")
+		if a.doc["passed"] != passed || a.doc["failed"] != failed {
+			t.Errorf("a run of the evalset: %v, want %v passed and %v failed", a, passed, failed)
+		}
+	}
+	tried(0, 1)
 	program := func(summary, text string) string {
 		d := proposal("code_revision", "tool:shop.greet", "demo.fail", map[string]any{"source": "printf '{\"text\":\"" + text + "\"}'\n"})
 		d["summary"] = summary
@@ -416,6 +425,7 @@ func (s *school) programs() {
 		return a.status == http.StatusOK
 	})
 	says("good day")
+	tried(1, 0)
 	if a := s.act(deciderToken, worse, "apply"); a.code() != "LOOP_GATED" && a.code() != "LOOP_STALE" {
 		t.Errorf("a program that fails its evalset: %v", a)
 	}

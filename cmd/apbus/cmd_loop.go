@@ -20,7 +20,7 @@ type loopCmd struct {
 	Status  loopStatusCmd  `cmd:"" default:"1" help:"Show the last pass, the queue and the analyzers."`
 	Run     loopRunCmd     `cmd:"" help:"Make one pass. Whoever asks cannot approve what a model drafts in it."`
 	Probe   loopProbeCmd   `cmd:"" help:"Ask the model for its name."`
-	Evalset loopEvalsetCmd `cmd:"" help:"Set the cases that a code revision of a module must pass."`
+	Evalset loopEvalsetCmd `cmd:"" help:"Set the cases that a code revision of a module must pass, or run them."`
 }
 
 const loopIs = "loop"
@@ -200,7 +200,8 @@ func (c *loopProbeCmd) Run(s *session) error {
 
 type loopEvalsetCmd struct {
 	ID    string `arg:"" help:"The module."`
-	Cases string `arg:"" help:"File of JSON with a list of {inputs, output}, - for standard input."`
+	Cases string `arg:"" optional:"" help:"File of JSON with a list of {inputs, output}, - for standard input."`
+	Try   bool   `local:"" help:"Call the module with its cases, and journal what they come to."`
 }
 
 // maxEvalset is the largest file of cases in bytes.
@@ -208,6 +209,12 @@ const maxEvalset = 1 << 20
 
 // Run sets the cases.
 func (c *loopEvalsetCmd) Run(s *session) error {
+	if c.Try {
+		return c.try(s)
+	}
+	if c.Cases == "" {
+		return settings.Usagef("give a file of cases, or --try")
+	}
 	in := s.stdin
 	if c.Cases != "-" {
 		f, err := os.Open(c.Cases)
@@ -237,5 +244,22 @@ func (c *loopEvalsetCmd) Run(s *session) error {
 			return s.stdout.document(doc)
 		}
 		return s.stdout.line("%s", printable(text(doc["evalset_hash"])))
+	})
+}
+
+// try runs the cases.
+func (c *loopEvalsetCmd) try(s *session) error {
+	if c.Cases != "" {
+		return settings.Usagef("--try takes no file of cases")
+	}
+	return s.withRouter("evalsets", func(b *httpBackend) error {
+		doc, err := b.tell(s.ctx, http.MethodPost, []string{loopIs, "evalsets", c.ID, "run"}, nil, nil)
+		if err != nil {
+			return err
+		}
+		if s.stdout.json {
+			return s.stdout.document(doc)
+		}
+		return s.stdout.line("%d passed, %d failed, in %d ms", int(number(doc["passed"])), int(number(doc["failed"])), int(number(doc["duration_ms"])))
 	})
 }

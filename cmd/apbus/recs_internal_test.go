@@ -36,10 +36,11 @@ func recAnswers() map[string]fakeAnswer {
 		"POST /v1/recommendations/aaaaaaaaaaaa/apply":                                   {body: strings.Replace(recDoc, `"pending"`, `"applied"`, 1)},
 		"POST /v1/recommendations/aaaaaaaaaaaa/rollback":                                {body: strings.Replace(recDoc, `"pending"`, `"rolled_back"`, 1)},
 		"POST /v1/recommendations/aaaaaaaaaaaa/reject":                                  {status: 409, body: `{"error":{"code":"LOOP_CONFLICT","message":"somebody else has changed this recommendation meanwhile"}}`},
-		"GET /v1/loop":                    {body: loopDoc},
-		"GET /v1/loop?probe=1":            {body: `{"probe":{"ok":true,"model":"m-small","message":null}}`},
-		"POST /v1/loop/run":               {body: passDoc},
-		"POST /v1/loop/evalsets/math.add": {body: `{"module_id":"math.add","evalset_hash":"abc"}`},
+		"GET /v1/loop":                        {body: loopDoc},
+		"GET /v1/loop?probe=1":                {body: `{"probe":{"ok":true,"model":"m-small","message":null}}`},
+		"POST /v1/loop/run":                   {body: passDoc},
+		"POST /v1/loop/evalsets/math.add/run": {body: `{"module_id":"math.add","passed":3,"failed":1,"duration_ms":12}`},
+		"POST /v1/loop/evalsets/math.add":     {body: `{"module_id":"math.add","evalset_hash":"abc"}`},
 	}
 }
 
@@ -80,6 +81,11 @@ func TestRecs(t *testing.T) {
 			name: "loop evalset", args: []string{"loop", "evalset", "math.add", "-"}, stdin: `[{"inputs":{"a":1},"output":{"sum":1}}]`, stdout: "abc\n",
 			requests: []string{`POST /v1/loop/evalsets/math.add {"cases":[{"inputs":{"a":1},"output":{"sum":1}}]}`},
 		},
+		{
+			name: "loop evalset tried", args: []string{"loop", "evalset", "math.add", "--try"}, stdout: "3 passed, 1 failed, in 12 ms\n",
+			requests: []string{`POST /v1/loop/evalsets/math.add/run`},
+		},
+		{name: "loop evalset of nothing", args: []string{"loop", "evalset", "math.add"}, exit: 2, stderr: []string{"--try"}, requests: []string{}},
 		{name: "loop evalset broken", args: []string{"loop", "evalset", "math.add", "-"}, stdin: `[`, exit: 2, stderr: []string{"the cases"}, requests: []string{}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
