@@ -212,18 +212,18 @@ func TestKeptFramesAreGivenUp(t *testing.T) {
 		call(100)
 		pass(time.Minute)
 		before := heap()
-		call(20_000)
-		if kept := heap(); kept < before+20<<20 {
-			w.t.Errorf("only %d bytes more after 20,000 calls: nothing seems to be kept", kept-before)
+		call(8_000)
+		if kept := heap(); kept < before+10<<20 {
+			w.t.Errorf("only %d bytes more after 8,000 calls: nothing seems to be kept", kept-before)
 		}
 		pass(5 * time.Second) // the caller's pings say that nothing is open
 		call(1)
 		pass(5 * time.Second)
-		if after := heap(); after > before+4<<20 {
+		if after := heap(); after > before+2<<20 {
 			w.t.Errorf("%d bytes more after the caller said that nothing is open", after-before)
 		}
 		p := w.peer() // a caller that never pings
-		for range 5000 {
+		for range 4000 {
 			p.send(p.request(&contextwire.Request{ModuleID: "mod.x"}))
 			<-p.got
 		}

@@ -104,7 +104,7 @@ func TestSoak(t *testing.T) {
 		}
 		calm := f.mem.All.DropIf(func(m *nats.Msg) bool { return !strings.HasPrefix(m.Subject, "$KV") && s.chance(0.2) })
 
-		const workers, each = 40, 500
+		const workers, each = 40, 250
 		var left atomic.Int64
 		left.Store(workers * each)
 		var wg sync.WaitGroup
@@ -123,7 +123,7 @@ func TestSoak(t *testing.T) {
 			select {
 			case <-over:
 				done = true
-			case <-time.After(3 * time.Second):
+			case <-time.After(2 * time.Second):
 				if time.Since(began) > time.Hour {
 					f.t.Fatalf("%d calls have not ended after an hour", left.Load())
 				}
