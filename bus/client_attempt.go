@@ -198,8 +198,6 @@ func (a *attempt) wait(ctx context.Context) (map[string]any, proc, error) {
 }
 
 // late ends the attempt when one of its limits has come.
-//
-//nolint:contextcheck // a notice must leave though the call is over
 func (a *attempt) late(at *limits) *module.Error {
 	now := time.Now()
 	switch {

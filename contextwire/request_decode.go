@@ -25,32 +25,32 @@ func ParseHead(subjectModuleID string, h Header, lim Limits) (*Head, error) {
 	return head, nil
 }
 
-// Parse is [ParseHead] into head, which must be zero. After an error head is of no use.
-func (head *Head) Parse(subjectModuleID string, h Header, lim Limits) error {
+// Parse is [ParseHead] into h, which must be zero. After an error h is of no use.
+func (h *Head) Parse(subjectModuleID string, block Header, lim Limits) error {
 	lim = lim.withDefaults()
 	var fields headerFields // large, and gone when the headers are read
 	f := &fields
-	if err := f.read(h, lim); err != nil {
+	if err := f.read(block, lim); err != nil {
 		return err
 	}
-	head.ModuleID, head.Attempt, head.Credit = subjectModuleID, 1, DefaultCredit()
+	h.ModuleID, h.Attempt, h.Credit = subjectModuleID, 1, DefaultCredit()
 	if f.traceParent.present() {
-		head.TraceParent = module.ParseTraceParent(f.traceParent.value, f.traceState.value)
+		h.TraceParent = module.ParseTraceParent(f.traceParent.value, f.traceState.value)
 	}
 	if !f.version.present() {
-		return head.bare(f)
+		return h.bare(f)
 	}
 	if n, ok := parseDigits(f.version.value); !ok || n != ProtocolVersion {
 		return module.Errorf(module.CodeBusVersionUnsupported, "protocol version is not supported, this is version %d", ProtocolVersion).
 			WithDetails(map[string]any{"supported": int64(ProtocolVersion)})
 	}
-	if err := head.types(f); err != nil {
+	if err := h.types(f); err != nil {
 		return err
 	}
-	if err := head.values(f); err != nil {
+	if err := h.values(f); err != nil {
 		return err
 	}
-	if ref := head.BodyRef; ref != nil && ref.Size > int64(lim.MaxBody) {
+	if ref := h.BodyRef; ref != nil && ref.Size > int64(lim.MaxBody) {
 		return TooLarge(ref.Size, int64(lim.MaxBody))
 	}
 	return nil
