@@ -46,6 +46,7 @@ func TestFrozenHostIsNoticed(t *testing.T) {
 	n := s.startNode("n1", "demo")
 	c := s.begin("demo.effect", `{"key":"k","ms":`+longSleep+`}`)
 	s.running("demo.effect")
+	eventually(t, startLimit, "the module has begun", func() bool { return len(s.effectLines()) == 1 })
 	start := time.Now()
 	n.freeze()
 	a := c.wait(hostFrozen + slack)

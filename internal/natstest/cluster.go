@@ -49,7 +49,7 @@ func NewCluster(t testing.TB) *Cluster {
 	}
 	deadline := time.After(30 * time.Second)
 	for _, srv := range c.servers {
-		if !srv.ReadyForConnections(10 * time.Second) {
+		if !srv.ReadyForConnections(30 * time.Second) {
 			t.Fatal("a nats-server of the cluster did not become ready")
 		}
 	}

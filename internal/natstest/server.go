@@ -68,7 +68,7 @@ func start(t testing.TB, opts *server.Options) *server.Server {
 		t.Fatalf("nats-server: %v", err)
 	}
 	srv.Start()
-	if !srv.ReadyForConnections(10 * time.Second) {
+	if !srv.ReadyForConnections(30 * time.Second) {
 		srv.Shutdown()
 		t.Fatal("nats-server did not become ready")
 	}
