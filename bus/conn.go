@@ -14,7 +14,8 @@ import (
 // Conn is what the package needs of a NATS connection. [WrapNATS] gives it for
 // a *nats.Conn; bustest has one in memory.
 //
-// Publish only buffers: it returns before the message left the process. A
+// Publish only buffers: it returns before the message left the process, and keeps
+// nothing of m, whose header and data are then used for another one. A
 // handler is called for one message at a time per subscription, in order, and
 // must not block. Request returns an error that matches ErrNoResponders at once
 // when nobody listens, and the cause of ctx when it ends first.
