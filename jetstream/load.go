@@ -20,10 +20,11 @@ import (
 )
 
 const (
-	// loadBatch is how many messages one request brings.
-	loadBatch = 4096
+	// loadBatch is how many messages one request brings. The answer to a renewal of the
+	// lead comes behind them on the same connection.
+	loadBatch = 1024
 	// loadBytes bounds them in bytes.
-	loadBytes = 16 << 20
+	loadBytes = 4 << 20
 	// loadSilence is how long the server may take to the next message.
 	loadSilence = 5 * time.Second
 )
