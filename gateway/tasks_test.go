@@ -106,7 +106,7 @@ func badModules() map[string]func() (*contextwire.Reply, error) {
 		"bad.panic_number": func() (*contextwire.Reply, error) { panic(42) },
 		"bad.panic_thing":  func() (*contextwire.Reply, error) { panic(thing{"SECRET"}) },
 		"bad.panic_error":  func() (*contextwire.Reply, error) { panic(errors.New("SECRET")) },
-		"bad.panic_nil":    func() (*contextwire.Reply, error) { panic(nil) },
+		"bad.panic_nil":    func() (*contextwire.Reply, error) { panic(nil) },                        //nolint:govet // that is what is bad
 		"bad.exit":         func() (*contextwire.Reply, error) { runtime.Goexit(); return nil, nil }, //nolint:nilnil // never reached
 	}
 }

@@ -111,7 +111,7 @@ func (w *Worker) accept(ctx, work context.Context, answer ClaimAnswer, sent time
 			confirm = append(confirm, a)
 			continue
 		}
-		w.launch(a)
+		w.launch(a) //nolint:contextcheck // the end of an attempt is reported though the work is over
 	}
 	if len(confirm) > 0 {
 		w.owned.Go(func() { w.confirm(work, confirm) })

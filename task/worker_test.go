@@ -356,7 +356,7 @@ func TestWorkerSurvivesPanics(t *testing.T) {
 		run  func()
 	}{
 		{"panic with a number", func() { panic(42) }},
-		{"panic with nil", func() { panic(nil) }},
+		{"panic with nil", func() { panic(nil) }}, //nolint:govet // that is what is tested
 		{"goroutine ends", runtime.Goexit},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
