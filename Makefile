@@ -17,7 +17,7 @@ GOLANGCI ?= $(firstword $(wildcard .ci/bin/golangci-lint) golangci-lint)
 
 .DEFAULT_GOAL := help
 
-.PHONY: help run demo-loop build $(PROGRAMS:%=build-%) test conformance race fuzz bench bench-tasks chaos mutations golden lint deps $(PROGRAMS:%=deps-%) cover
+.PHONY: help run demo-loop build $(PROGRAMS:%=build-%) test conformance race fuzz bench bench-tasks bench-loop hostile chaos mutations golden lint deps $(PROGRAMS:%=deps-%) cover
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -50,6 +50,12 @@ bench: ## Run every benchmark
 
 bench-tasks: build-router ## Run tasks through Apbus, Asynq and River side by side; needs redis-server and postgres
 	cd bench/peers && $(GO) run . -router '$(CURDIR)/bin/apbus-router' $(PEERS)
+
+bench-loop: ## A pass of the loop over 1,000,000 records of evidence in a real stream
+	$(GO) test ./jetstream -run '^$$' -bench 'EvidencePass$$' -benchtime 1x -timeout 30m -evidence.records 1000000
+
+hostile: ## A thousand passes of the loop with a hostile model, a process each call
+	$(GO) test ./loop/backend -run 'TestHostileProcess$$' -count=1 -timeout 30m -v -hostile.seeds 1000
 
 chaos: ## Submit 20,000 tasks while everything is killed, frozen and cut off
 	$(GO) test ./integration -run 'TestChaos$$' -count=1 -timeout 10m -v -chaos.tasks 20000

@@ -2,8 +2,11 @@ package backend_test
 
 import (
 	"bytes"
+	"flag"
 	"fmt"
 	"log/slog"
+	"runtime"
+	"strings"
 	"testing"
 	"time"
 
@@ -46,20 +49,52 @@ func pass(t *testing.T, b loop.Backend) (string, *loop.Result) {
 		}
 		fmt.Fprintf(&all, "%s %s\n", entry.Key, entry.Value)
 	}
-	if _, bad, err := e.Cases(t.Context()); bad != 0 || err != nil {
+	cases, bad, err := e.Cases(t.Context())
+	if bad != 0 || err != nil {
 		t.Errorf("%d recommendations cannot be read, %v", bad, err)
+	}
+	for _, c := range cases {
+		if c.Status.State != loop.StatePending {
+			t.Errorf("%s is %s", c.Rec.Summary.TemplateID, c.Status.State)
+		}
+	}
+	if items, _, err := e.Knowledge().Items(t.Context(), false); len(items) > 0 || err != nil {
+		t.Errorf("something is known that nobody approved: %v, %v", items, err)
 	}
 	return all.String(), r
 }
 
-// A hostile model as a process: every pass ends, and what it stores can be read.
+var hostileSeeds = flag.Int("hostile.seeds", 4, "how many seeds of a hostile process a test tries")
+
+// A hostile model as a process: every pass ends, what it stores can be read and waits
+// for a person, nothing is left running and nothing grows. make hostile tries a
+// thousand seeds.
 func TestHostileProcess(t *testing.T) {
-	for seed := range 3 {
+	before := runtime.NumGoroutine()
+	stored := 0
+	for seed := range *hostileSeeds {
 		c := mustFake(t, "hostile", backend.CommandOptions{Env: []string{fmt.Sprint("SEED=", seed)}, Timeout: 60 * time.Second})
-		b := backend.NewBudget(c, backend.Limits{})
-		if _, r := pass(t, b); r.Outcome != "ran" || r.Usage == nil || r.Usage.Calls == 0 || r.Usage.Calls > 4 {
-			t.Errorf("seed %d: %+v, usage %+v", seed, r, r.Usage)
+		all, r := pass(t, backend.NewBudget(c, backend.Limits{}))
+		if r.Outcome != "ran" || r.Usage == nil || r.Usage.Calls == 0 || r.Usage.Calls > 4 || r.AutoApplied != 0 {
+			t.Fatalf("seed %d: %+v, usage %+v", seed, r, r.Usage)
 		}
+		// One finding of an analyzer, and at most as many drafts as one pass may keep.
+		if n := strings.Count(all, "\n"); n > 1+loop.MaxLLMDrafts || n != r.Stored || len(all) > n*(128<<10) {
+			t.Fatalf("seed %d: %d recommendations of %d bytes, %d counted", seed, n, len(all), r.Stored)
+		}
+		stored += r.Stored - 1
+	}
+	if *hostileSeeds >= 100 && stored < *hostileSeeds/4 {
+		t.Errorf("%d drafts are stored over %d seeds: the model is too harmless", stored, *hostileSeeds)
+	}
+	for range 50 {
+		if runtime.NumGoroutine() <= before+2 {
+			break
+		}
+		time.Sleep(20 * time.Millisecond) //archtest:real-time goroutines of real processes end a little later
+	}
+	if after := runtime.NumGoroutine(); after > before+2 {
+		t.Errorf("%d goroutines before, %d after", before, after)
 	}
 }
 
