@@ -25,7 +25,7 @@ const liveHeap = "/gc/heap/live:bytes"
 // tendHeap bounds the garbage in the heap of this process until the returned func is
 // called, which gives back what was set before. Whoever sets GOGC or GOMEMLIMIT is
 // left alone.
-func tendHeap(env func(string) (string, bool)) (leave func()) {
+func tendHeap(ctx context.Context, env func(string) (string, bool)) (leave func()) {
 	for _, name := range []string{"GOGC", "GOMEMLIMIT"} {
 		if env != nil {
 			if value, set := env(name); set && value != "" {
@@ -33,7 +33,7 @@ func tendHeap(env func(string) (string, bool)) (leave func()) {
 			}
 		}
 	}
-	ctx, stop := context.WithCancel(context.Background())
+	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var owned sync.WaitGroup
 	owned.Go(func() {
 		live := []metrics.Sample{{Name: liveHeap}}

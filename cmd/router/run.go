@@ -55,7 +55,7 @@ func serve(ctx context.Context, spec settings.Spec) error {
 	if err != nil {
 		return err
 	}
-	defer tendHeap(spec.Env)()
+	defer tendHeap(ctx, spec.Env)()
 	defer func() { _ = listener.Close() }() // closed by the server already, except on an early error
 
 	conns, where, doctor, closeBus, err := openBus(ctx, cfg, log)
