@@ -84,7 +84,7 @@ func TestHostileProcess(t *testing.T) {
 		}
 		stored += r.Stored - 1
 	}
-	if *hostileSeeds >= 100 && stored < *hostileSeeds/4 {
+	if *hostileSeeds >= 100 && stored < *hostileSeeds/10 { // a fifth, as a rule
 		t.Errorf("%d drafts are stored over %d seeds: the model is too harmless", stored, *hostileSeeds)
 	}
 	for range 50 {
