@@ -49,8 +49,10 @@ type attempt struct {
 	accepted bool
 	fate     fate
 
-	// Place in the list of the host's open calls, guarded by the host's lock.
+	// Place in the list of the host's open calls, and whether its process has once
+	// said not to know the call, guarded by the host's lock.
 	prevOpen, nextOpen *attempt
+	denied             bool
 }
 
 // replyToken is the last token of an attempt's reply subject.

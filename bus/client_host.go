@@ -277,8 +277,14 @@ func (h *host) onPong(body map[string]any, opened, closed []cancel.Key) {
 			continue
 		}
 		key := cancel.Key{Call: call, Attempt: n}
-		if a := open[key]; a != nil {
+		switch a := open[key]; {
+		case a == nil:
+		case a.denied:
 			strangers = append(strangers, a)
+		default:
+			// Where everything is slow the request may still be on its way, which is
+			// another connection's: the second time counts.
+			a.denied = true
 		}
 		h.told[key] = true // so that the next ping takes it back
 	}

@@ -235,7 +235,9 @@ func TestCancelMayOvertakeItsCall(t *testing.T) {
 			}
 			// Another call is not touched.
 			h, body = enveloped(t, contextwire.NewCallID(), "demo.whoami", nil)
-			if m, err := s.request("apbus.v1.call.default._.demo.whoami", h, body); err != nil || m.Header.Get("apbus-frame") != "result" {
+			// On a machine that is too busy its accept frame comes before its result.
+			if m, err := s.request("apbus.v1.call.default._.demo.whoami", h, body); err != nil ||
+				(m.Header.Get("apbus-frame") != "result" && m.Header.Get("apbus-frame") != "accept") {
 				t.Errorf("another call: %v, %v", m, err)
 			}
 			if lines := s.effectLines(); len(lines) != 0 {
