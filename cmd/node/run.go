@@ -17,6 +17,7 @@ import (
 	"github.com/apbus/apbus/executor/acl"
 	"github.com/apbus/apbus/executor/approval"
 	"github.com/apbus/apbus/executor/registry"
+	"github.com/apbus/apbus/internal/heap"
 	"github.com/apbus/apbus/internal/settings"
 	"github.com/apbus/apbus/module"
 )
@@ -42,6 +43,7 @@ func run(ctx context.Context, spec settings.Spec) error {
 		return err
 	}
 	defer watch.close(ctx)
+	defer heap.Tend(ctx, spec.Env)()
 	emit := watch.emit() //nolint:contextcheck // an event belongs to no call
 	reg := registry.New(registry.Options{Logger: log, Events: emit})
 	for _, m := range mods {

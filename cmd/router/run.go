@@ -17,6 +17,7 @@ import (
 	"github.com/apbus/apbus/cancel"
 	"github.com/apbus/apbus/contextwire"
 	"github.com/apbus/apbus/gateway"
+	"github.com/apbus/apbus/internal/heap"
 	"github.com/apbus/apbus/internal/settings"
 )
 
@@ -55,7 +56,7 @@ func serve(ctx context.Context, spec settings.Spec) error {
 	if err != nil {
 		return err
 	}
-	defer tendHeap(ctx, spec.Env)()
+	defer heap.Tend(ctx, spec.Env)()
 	defer func() { _ = listener.Close() }() // closed by the server already, except on an early error
 
 	conns, where, doctor, closeBus, err := openBus(ctx, cfg, log)

@@ -47,7 +47,7 @@ var everything = down(vocabulary, []string{
 	"executor/registry", "executor/acl", "executor/approval", "executor/middleware", "executor/events",
 	"executor", "executor/system", "task", "loop", "loop/plan", "loop/backend", "examples",
 	"bus", "jetstream", "gateway", "bindings",
-	"internal/settings", "internal/telemetry",
+	"internal/settings", "internal/telemetry", "internal/heap",
 })
 
 var wiring = map[string]string{
@@ -137,6 +137,7 @@ var table = map[string]row{
 			modPrometheus: "the families of the bus",
 		},
 	},
+	"internal/heap": {level: 0, owns: "how much garbage the programs let gather"},
 	"internal/natstest": {level: 0, owns: "an embedded server for tests", third: map[string]string{
 		modNATS:       "connections to it",
 		modNATSServer: "the server",

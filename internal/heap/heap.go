@@ -1,4 +1,6 @@
-package main
+// Package heap owns how much garbage the programs let gather. It is for programs
+// only: a library leaves the settings of its process alone.
+package heap
 
 import (
 	"context"
@@ -8,24 +10,24 @@ import (
 	"time"
 )
 
-// Go lets the garbage grow to the size of what is alive. For a router that is too
-// little while it holds next to nothing, since it then collects a hundred times a
-// second under load, and too much when it holds a million tasks, whose place would be
-// taken twice.
+// Go lets the garbage grow to the size of what is alive. For a router or node that is
+// too little while it holds next to nothing, since it then collects a hundred times a
+// second under load, and too much for a router that holds a million tasks, whose place
+// would be taken twice.
 const (
 	leastGarbage = 48 << 20
 	mostGarbage  = 128 << 20
-	// heapPoll is how often it is looked at.
-	heapPoll = 250 * time.Millisecond
+	// poll is how often it is looked at.
+	poll = 250 * time.Millisecond
 )
 
 // liveHeap is what the last collection left.
 const liveHeap = "/gc/heap/live:bytes"
 
-// tendHeap bounds the garbage in the heap of this process until the returned func is
-// called, which gives back what was set before. Whoever sets GOGC or GOMEMLIMIT is
-// left alone.
-func tendHeap(ctx context.Context, env func(string) (string, bool)) (leave func()) {
+// Tend bounds the garbage in the heap of this process until the returned func is
+// called, which gives back what was set before. env looks a variable up: whoever sets
+// GOGC or GOMEMLIMIT is left alone. One call at a time.
+func Tend(ctx context.Context, env func(string) (string, bool)) (leave func()) {
 	for _, name := range []string{"GOGC", "GOMEMLIMIT"} {
 		if env != nil {
 			if value, set := env(name); set && value != "" {
@@ -44,7 +46,7 @@ func tendHeap(ctx context.Context, env func(string) (string, bool)) (leave func(
 		now := percent()
 		before := debug.SetGCPercent(now)
 		defer debug.SetGCPercent(before)
-		tick := time.NewTicker(heapPoll)
+		tick := time.NewTicker(poll)
 		defer tick.Stop()
 		for {
 			select {

@@ -1,4 +1,4 @@
-package main
+package heap
 
 import (
 	"runtime"
@@ -35,7 +35,7 @@ func TestTheHeapIsTended(t *testing.T) {
 		metrics.Read(s)
 		return s[0].Value.Uint64()
 	}
-	leave := tendHeap(t.Context(), func(string) (string, bool) { return "", false })
+	leave := Tend(t.Context(), func(string) (string, bool) { return "", false })
 	for end := time.Now().Add(10 * time.Second); percent() == 100; {
 		if time.Now().After(end) {
 			t.Fatal("nobody tends it")
@@ -46,7 +46,7 @@ func TestTheHeapIsTended(t *testing.T) {
 	if p := percent(); p != 100 {
 		t.Errorf("%d %% are left behind", p)
 	}
-	leave = tendHeap(t.Context(), func(name string) (string, bool) { return "50", name == "GOGC" })
+	leave = Tend(t.Context(), func(name string) (string, bool) { return "50", name == "GOGC" })
 	leave()
 	if p := percent(); p != 100 {
 		t.Errorf("%d %% though GOGC is set", p)
