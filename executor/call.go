@@ -71,10 +71,10 @@ func (p *Pipeline) attempt(ctx context.Context) (again bool, err error) {
 		step = &StepError{Err: err}
 	}
 	coded := p.surface(step)
-	chain, entered := p.chain, p.entered // another run forgets them
+	chain, call, entered := p.chain, p.call, p.entered // another run forgets them
 	if p.streamed {
 		p.failedAfterStream(ctx, step.Step, coded)
-		chain.End(p.ctx, p.call, entered, coded)
+		chain.End(p.ctx, call, entered, coded)
 		return false, nil
 	}
 	// Cancellation is looked for after unwrapping and never reaches on_error
@@ -83,14 +83,14 @@ func (p *Pipeline) attempt(ctx context.Context) (again bool, err error) {
 		again, recovered := p.recover(ctx, coded)
 		switch {
 		case again:
-			chain.End(p.ctx, p.call, entered, coded)
+			chain.End(p.ctx, call, entered, coded)
 			return true, nil
 		case recovered:
-			chain.End(p.ctx, p.call, entered, nil)
+			chain.End(p.ctx, call, entered, nil)
 			return false, nil
 		}
 	}
-	chain.End(p.ctx, p.call, entered, coded)
+	chain.End(p.ctx, call, entered, coded)
 	return false, &StepError{Step: step.Step, Err: coded}
 }
 

@@ -51,15 +51,16 @@ type ApplyOptions struct {
 // reason. What it would change must still be as it was (LOOP_STALE), a code
 // revision needs a passed run of its evalset (LOOP_GATED). When the store fails on
 // the way, LOOP_STORE, whoever meets the recommendation next finishes the apply
-// ([Engine.Recover]); to apply it again is one way to do so.
+// ([Engine.Recover]); to apply it again is one way to do so. Of several actors at once
+// one applies it, and the others get LOOP_CONFLICT, LOOP_ILLEGAL or LOOP_STALE.
 func (e *Engine) Apply(ctx context.Context, now time.Time, who Actor, hash, reason string, o ApplyOptions) (*Case, error) {
 	reason, err := e.mayApply(who, reason)
 	if err != nil {
 		return nil, err
 	}
 	c, finished, err := e.meet(ctx, now, hash)
-	if err != nil || finished == EventApplyIntent && c.Status.State == StateApplied {
-		return c, err
+	if err != nil || finished == EventApplyIntent && c.Status.State == StateApplied && c.Status.begun().Actor == who.ID {
+		return c, err // their own, cut off before
 	}
 	gating, err := e.preflight(ctx, c, who, o)
 	if err != nil {
@@ -141,8 +142,8 @@ func (e *Engine) Rollback(ctx context.Context, now time.Time, who Actor, hash, r
 		return nil, err
 	}
 	c, finished, err := e.meet(ctx, now, hash)
-	if err != nil || finished == EventRollbackIntent && c.Status.State == StateRolledBack {
-		return c, err
+	if err != nil || finished == EventRollbackIntent && c.Status.State == StateRolledBack && c.Status.begun().Actor == who.ID {
+		return c, err // their own, cut off before
 	}
 	return c, e.rollback(ctx, now, who, c, reason)
 }

@@ -3,6 +3,7 @@ package loop_test
 import (
 	"encoding/json"
 	"fmt"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -213,25 +214,48 @@ func TestThreat26RacingReviewers(t *testing.T) {
 	}
 }
 
+// Of several people who apply at once one does it, and the others learn that they
+// lost. One and the same person may ask several times.
 func TestRacingAppliesMakeOneOutcome(t *testing.T) {
-	for range 10 {
-		w, hash := plans(t)
-		var wg sync.WaitGroup
-		var mu sync.Mutex
-		won := 0
-		for range 4 {
-			wg.Go(func() {
-				_, err := w.engine.Apply(t.Context(), pinned(), rex(), hash, "now", loop.ApplyOptions{})
-				mu.Lock()
-				defer mu.Unlock()
-				if err == nil {
-					won++
+	for _, alone := range []bool{false, true} {
+		for range 10 {
+			w, hash := plans(t)
+			var wg sync.WaitGroup
+			var mu sync.Mutex
+			won := 0
+			for i := range 4 {
+				who := rex()
+				if !alone {
+					who.ID += strconv.Itoa(i)
 				}
-			})
-		}
-		wg.Wait()
-		if got, n := state(t, w, hash), liveItems(t, w); won != 1 || got != loop.StateApplied || n != 2 {
-			t.Fatalf("%d applies, %s, %d items", won, got, n)
+				wg.Go(func() {
+					_, err := w.engine.Apply(t.Context(), pinned(), who, hash, "now", loop.ApplyOptions{})
+					mu.Lock()
+					defer mu.Unlock()
+					switch module.CodeOf(err) {
+					case "":
+						won++
+					case module.CodeLoopConflict, module.CodeLoopIllegal, module.CodeLoopStale: // by when they came
+					default:
+						t.Error(err)
+					}
+				})
+			}
+			wg.Wait()
+			if got, n := state(t, w, hash), liveItems(t, w); won == 0 || won > 1 && !alone || got != loop.StateApplied || n != 2 {
+				t.Fatalf("%d applies, %s, %d items", won, got, n)
+			}
+			c, err := w.engine.Case(t.Context(), hash)
+			if err != nil {
+				t.Fatal(err)
+			}
+			events := map[loop.AuditEvent]int{}
+			for _, e := range c.Status.History {
+				events[e.Event]++
+			}
+			if events[loop.EventApplyIntent] != 1 || events[loop.EventApplied] != 1 {
+				t.Fatalf("history %v", events)
+			}
 		}
 	}
 }
