@@ -179,12 +179,15 @@ func (f *Fleet) patience(ctx context.Context, req *contextwire.Request) time.Dur
 	}
 	switch {
 	case limited:
-		return left - min(left/10, 250*time.Millisecond)
+		return less(left)
 	case groupOf(req.ModuleID) == Control:
 		return f.control
 	}
 	return f.read
 }
+
+// less leaves a tenth of d, but no more than a quarter of a second, for the way back.
+func less(d time.Duration) time.Duration { return d - min(d/10, 250*time.Millisecond) }
 
 // gather asks all peers at once, with one deadline.
 func (f *Fleet) gather(ctx context.Context, r *contextwire.Request, peers []Peer) *gathering {
@@ -195,12 +198,13 @@ func (f *Fleet) gather(ctx context.Context, r *contextwire.Request, peers []Peer
 	if ask.Context == nil {
 		ask.Context = module.NewContext(module.ContextOptions{})
 	}
-	ask.Budget = f.patience(ctx, r)
+	patience := f.patience(ctx, r)
+	ask.Budget = less(patience) // so that what a node says at the end of its time is heard
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	// An owner's answer to the end of its time is awaited beyond it; to a caller that
 	// leaves nobody needs to answer.
-	late := time.AfterFunc(ask.Budget, func() { stop(cancel.Because(cancel.Caller, "", tooLate)) })
+	late := time.AfterFunc(patience, func() { stop(cancel.Because(cancel.Caller, "", tooLate)) })
 
 	seen := map[string]bool{}
 	var wg sync.WaitGroup

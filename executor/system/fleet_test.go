@@ -302,7 +302,7 @@ func TestFleetObeysItsCaller(t *testing.T) {
 		if err != nil || ctx.Err() != nil || len(reply.Output["silent"].([]any)) != 1 {
 			t.Fatalf("%+v, %v, %v", reply, err, ctx.Err())
 		}
-		if a := w.asked[0]; a.Parent != "c" || a.Root != "r" || a.CallID != "" || a.Budget != 900*time.Millisecond {
+		if a := w.asked[0]; a.Parent != "c" || a.Root != "r" || a.CallID != "" || a.Budget != 810*time.Millisecond {
 			t.Errorf("asked with %+v", a)
 		}
 		if n := contextwire.CountTraceCalls(reply.Trace); n != 2 {
