@@ -4,9 +4,12 @@ import (
 	"bufio"
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -191,8 +194,29 @@ func (p *process) signal(sig syscall.Signal) {
 	}
 }
 
-func (p *process) freeze() { p.t.Helper(); p.signal(syscall.SIGSTOP) }
-func (p *process) thaw()   { p.t.Helper(); p.signal(syscall.SIGCONT) }
+// freeze stops the process, and returns when none of its threads runs any more: the
+// signal is sent before they do.
+func (p *process) freeze() {
+	p.t.Helper()
+	p.signal(syscall.SIGSTOP)
+	eventually(p.t, startLimit, p.name+" stands still", func() bool {
+		threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", p.cmd.Process.Pid))
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		return !slices.ContainsFunc(threads, func(file string) bool {
+			stat, err := os.ReadFile(file)
+			if err != nil {
+				return false // it has ended
+			}
+			// pid (name) state …, and the name may hold anything
+			_, state, _ := strings.Cut(string(stat[bytes.LastIndexByte(stat, ')'):]), " ")
+			return !strings.HasPrefix(state, "T")
+		})
+	})
+}
+
+func (p *process) thaw() { p.t.Helper(); p.signal(syscall.SIGCONT) }
 
 // kill ends the whole process group without asking.
 func (p *process) kill() {
