@@ -20,7 +20,7 @@ type Expiry struct {
 	text  string
 	cause atomic.Pointer[Cause]
 
-	state atomic.Int32 // one of the states below; left for good only under mu
+	state atomic.Int32 // one of the states below; armed becomes stopped only under mu
 	mu    sync.Mutex
 	timer *time.Timer // guarded by mu
 }
@@ -59,7 +59,8 @@ func (e *Expiry) Over(now time.Time) bool {
 // Arm starts the timer, if none was started before; a time that is over already
 // cancels the token at once.
 func (e *Expiry) Arm() {
-	if !e.state.CompareAndSwap(expiryIdle, expiryArmed) {
+	// The load keeps those who poll from taking the line from each other.
+	if e.state.Load() != expiryIdle || !e.state.CompareAndSwap(expiryIdle, expiryArmed) {
 		return
 	}
 	left := time.Until(e.at)
