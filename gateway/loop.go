@@ -184,13 +184,20 @@ func (g *Gateway) runEvalset(x *exchange) error {
 	if err := module.ValidateID(id); err != nil {
 		return err //nolint:wrapcheck // coded
 	}
-	call := func(ctx context.Context, moduleID string, inputs map[string]any) (map[string]any, error) {
-		reply, err := g.invoker.Invoke(ctx, &contextwire.Request{
+	call := func(_ context.Context, moduleID string, inputs map[string]any) (map[string]any, error) {
+		req := &contextwire.Request{
 			CallID: contextwire.NewCallID(), Attempt: 1, ModuleID: moduleID, Budget: evalCase, Inputs: inputs,
 			Context: module.NewContext(module.ContextOptions{Identity: x.principal.Identity}),
-		})
+		}
+		ctx, tok, end, err := g.begin(req)
+		if err != nil {
+			return nil, err
+		}
+		defer end()
+		defer g.attached(x, tok)() //nolint:contextcheck // by its connection it ends with the request
+		reply, err := g.invoker.Invoke(ctx, req) //nolint:contextcheck // a call ends with the gateway
 		if err != nil || reply == nil {
-			return nil, err //nolint:wrapcheck // only looked at
+			return nil, err //nolint:wrapcheck // coded
 		}
 		return reply.Output, nil
 	}

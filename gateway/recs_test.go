@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/apbus/apbus/contextwire"
 	"github.com/apbus/apbus/gateway"
 	"github.com/apbus/apbus/loop"
 	"github.com/apbus/apbus/module"
@@ -291,5 +292,38 @@ func TestRecommendationAnswersFitTheDocument(t *testing.T) {
 				t.Errorf("%s: %v", res.body, err)
 			}
 		})
+	}
+}
+
+// The cases of an evalset are called as whoever asks for the run, without a calling
+// module, and are calls in flight like any other: they end with the gateway.
+func TestEvalsetsRunAsWhoeverAsks(t *testing.T) {
+	ana := module.NewIdentity("ana", "user", []string{"ops"}, nil)
+	q := newQueue(t)
+	var g *gateway.Gateway
+	asked := 0
+	g = newGateway(t, withModules, withInvoker(invoke(func(ctx context.Context, req *contextwire.Request) (*contextwire.Reply, error) {
+		asked++
+		if c := req.Context; c.Identity() != ana || c.CallerID() != "" || len(c.CallChain()) != 0 || req.ModuleID != "math.add" {
+			t.Errorf("called as %v by %q: %+v", c.Identity(), c.CallerID(), req)
+		}
+		if asked == 2 {
+			over, stop := context.WithCancel(t.Context())
+			stop()
+			g.Close(over) // which has no time to wait for it
+			<-ctx.Done()
+			return nil, module.Wrap(module.CodeExecutionCancelled, context.Cause(ctx), "it ended")
+		}
+		return &contextwire.Reply{Output: map[string]any{"sum": int64(3)}}, nil
+	})), func(o *gateway.Options) {
+		o.Auth, o.Loop = grants{ana, gateway.Scopes()}, &learned{q.engine, nil}
+	})
+	const one = `{"inputs":{"a":1,"b":2},"output":{"sum":3}}`
+	if res := record(g, "POST", "/v1/loop/evalsets/math.add", `{"cases":[`+one+`,`+one+`,`+one+`]}`); res.status != 200 {
+		t.Fatalf("%d %s", res.status, res.body)
+	}
+	res := record(g, "POST", "/v1/loop/evalsets/math.add/run", "")
+	if asked != 2 || !strings.Contains(res.body, "EXECUTION_CANCELLED") {
+		t.Errorf("%d calls, %d %s", asked, res.status, res.body)
 	}
 }

@@ -17,16 +17,14 @@ type InForce struct {
 
 // Set takes the live items of knowledge, in the place of those before.
 func (f *InForce) Set(live []*Item) {
-	about := make(map[string][]*Item)
-	for _, i := range live {
+	byModule := make(map[string][]string)
+	ordered := slices.Clone(live)
+	slices.SortStableFunc(ordered, func(a, b *Item) int { return newestFirst(a.AppliedAtMS, b.AppliedAtMS, a.Hash, b.Hash) })
+	for _, i := range ordered {
 		for id := range i.subjects() {
-			about[id] = append(about[id], i)
-		}
-	}
-	byModule := make(map[string][]string, len(about))
-	for id, items := range about {
-		for _, g := range GuidanceOf(items, id) {
-			byModule[id] = append(byModule[id], g.Hash)
+			if list := byModule[id]; len(list) < MaxGuidance {
+				byModule[id] = append(list, i.Hash)
+			}
 		}
 	}
 	f.byModule.Store(&byModule)

@@ -64,29 +64,48 @@ type version struct {
 	Retracted bool           `json:"retracted,omitempty"`
 }
 
-// maxVersions bounds a document, and so does [MaxStoreValue]; older versions are
+// maxVersions bounds a document, and so does [MaxStoreValue]; what is missed least is
 // dropped, which limits how far back rollbacks can reach.
 const maxVersions = 32
 
-// bound drops the oldest versions beyond what is kept.
+// bound drops versions beyond what is kept.
 func (d *slotDoc) bound() {
-	if over := len(d.Versions) - maxVersions; over > 0 {
-		d.Versions = d.Versions[over:]
+	for len(d.Versions) > maxVersions && d.shed() {
 	}
 }
 
-// encode renders the document, without its oldest versions where all are too much to
-// be stored. The newest two are never dropped.
+// shed drops the version that is missed least: the oldest that was taken back, else the
+// oldest of those that stand. The newest one, what is live and what would be live
+// without it are never dropped; false means that there is nothing else.
+func (d *slotDoc) shed() bool {
+	older := d.Versions[:len(d.Versions)-1]
+	i := slices.IndexFunc(older, func(v version) bool { return v.Retracted })
+	if i < 0 {
+		standing := 0
+		for _, v := range d.Versions {
+			if !v.Retracted {
+				standing++
+			}
+		}
+		if i = 0; standing <= 2 {
+			return false
+		}
+	}
+	d.Versions = slices.Delete(d.Versions, i, i+1)
+	return true
+}
+
+// encode renders the document, without what is missed least where all is too much to
+// be stored.
 func (d *slotDoc) encode() ([]byte, error) {
 	for {
 		raw, err := encodeStored(d)
 		if err != nil || len(raw) <= MaxStoreValue {
 			return raw, err
 		}
-		if len(d.Versions) <= 2 {
+		if !d.shed() {
 			return nil, module.Errorf(module.CodeLoopInvalid, "%s %.80q is too large to be stored", d.Type, d.Name)
 		}
-		d.Versions = d.Versions[1:]
 	}
 }
 

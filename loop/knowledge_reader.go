@@ -1,6 +1,7 @@
 package loop
 
 import (
+	"cmp"
 	"context"
 	"iter"
 	"maps"
@@ -121,13 +122,13 @@ func GuidanceOf(items []*Item, moduleID string) []Guidance {
 		}
 		list = append(list, g)
 	}
-	slices.SortStableFunc(list, func(a, b Guidance) int {
-		if a.AppliedAtMS != b.AppliedAtMS {
-			return int(min(max(b.AppliedAtMS-a.AppliedAtMS, -1), 1))
-		}
-		return strings.Compare(a.Hash, b.Hash)
-	})
+	slices.SortStableFunc(list, func(a, b Guidance) int { return newestFirst(a.AppliedAtMS, b.AppliedAtMS, a.Hash, b.Hash) })
 	return list[:min(len(list), MaxGuidance)]
+}
+
+// newestFirst is the order of guidance.
+func newestFirst(aMS, bMS int64, a, b string) int {
+	return cmp.Or(cmp.Compare(bMS, aMS), strings.Compare(a, b))
 }
 
 func skillText(i *Item) string {

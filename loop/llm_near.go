@@ -82,7 +82,7 @@ const maxEmbedded = 256
 // it fails blocks nothing: then there are none.
 func (p *pass) embed(ctx context.Context, lesson string, others []nearby) [][]float64 {
 	vectors := make([][]float64, len(others)+1)
-	if p.embedder == nil || len(others) == 0 {
+	if p.embedder == nil || p.wordsOnly || len(others) == 0 {
 		return vectors
 	}
 	texts := []string{lesson}
@@ -91,6 +91,7 @@ func (p *pass) embed(ctx context.Context, lesson string, others []nearby) [][]fl
 	}
 	got, err := p.embedder.Embed(ctx, texts)
 	if err != nil || len(got) != len(texts) {
+		p.wordsOnly = true // for the rest of the pass, which holds a lock
 		p.log.WarnContext(ctx, "loop: lessons are compared by their words", "code", module.CodeLoopBackend, "cause", err)
 		return vectors
 	}

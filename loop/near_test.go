@@ -97,3 +97,31 @@ func TestNearDuplicates(t *testing.T) {
 		})
 	}
 }
+
+// deaf is an embedder that fails, and counts how often it was asked.
+type deaf struct{ asked int }
+
+func (d *deaf) Embed(context.Context, []string) ([][]float64, error) {
+	d.asked++
+	return nil, errors.New("down")
+}
+
+// A pass asks an embedder that failed no second time: it holds a lock meanwhile.
+func TestAFailedEmbedderIsAskedOnce(t *testing.T) {
+	w := newWorld(t, proposing(lesson("there is one")), onlyLLM)
+	w.failing(12)
+	w.run(pinned(), loop.RunOptions{})
+	w.approve(w.llm()[0].Hash)
+	w.apply(pinned(), w.llm()[0].Hash)
+	d := &deaf{}
+	w.model.discover = func(map[string]any) string {
+		return discovery(lesson("a one"), lesson("b two"), lesson("c three"))
+	}
+	w.engine = w.open(w.store, onlyLLM, func(o *loop.Options) { o.Embedder = d })
+	for passes := 1; passes <= 2; passes++ {
+		w.run(pinned().Add(day(passes)), loop.RunOptions{FullSweep: true})
+		if d.asked != passes {
+			t.Errorf("asked %d times in %d passes", d.asked, passes)
+		}
+	}
+}

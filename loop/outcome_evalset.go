@@ -3,6 +3,7 @@ package loop
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -10,6 +11,9 @@ import (
 	"github.com/apbus/apbus/module"
 	"github.com/apbus/apbus/schema"
 )
+
+// fieldDuration is how long a run took, 0 when nobody measured it.
+const fieldDuration = "duration_ms"
 
 // OutcomeEvalset has what a model drafted measured, after it was applied, by the runs
 // of an evalset over what is live (loop specification, sections 3.9 and 6). A draft is
@@ -46,7 +50,7 @@ func (c Checkpoint) compare(o Checkpoint) int {
 }
 
 func evalField(name string) bool {
-	return name == "passed" || name == "failed" || name == "duration_ms"
+	return name == "passed" || name == "failed" || name == fieldDuration
 }
 
 func (o *OutcomeEvalset) check() bool {
@@ -65,7 +69,7 @@ func (o *OutcomeEvalset) check() bool {
 		}
 	}
 	return len(o.Hash) == 64 && isHex(o.Hash) && evalField(o.Field) && len(o.Checkpoints) <= 16 && o.MinEffect >= 0 &&
-		(o.CostField == "" || evalField(o.CostField) && o.CostRatio > 0) && !(o.Points && o.Field == "duration_ms")
+		(o.CostField == "" || evalField(o.CostField) && o.CostRatio > 0) && !(o.Points && o.Field == fieldDuration)
 }
 
 // outcomeEvalset reads the block of a policy.
@@ -168,7 +172,7 @@ func (r *EvalRun) value(field string, points bool) float64 {
 		n = float64(r.Passed)
 	case "failed":
 		n = float64(r.Failed)
-	case "duration_ms":
+	case fieldDuration:
 		n = float64(r.DurationMS)
 	}
 	if points {
@@ -224,11 +228,10 @@ func (p *pass) measureEvalsets(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		split := slices.IndexFunc(runs, func(r EvalRun) bool { return r.AtMS > c.Status.AppliedAtMS })
-		if split < 0 {
+		before, since := around(runs, c.Status.AppliedAtMS)
+		if len(since) == 0 {
 			continue
 		}
-		before, since := runs[:split], runs[split:]
 		for _, point := range due {
 			reached, err := p.reached(ctx, c, point, len(since))
 			if err != nil {
@@ -249,6 +252,20 @@ func (p *pass) measureEvalsets(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// around tells runs that were over when something was applied from those that began
+// afterwards. One that was under way is evidence of neither.
+func around(runs []EvalRun, appliedMS int64) (before, since []EvalRun) {
+	for _, r := range runs {
+		switch {
+		case r.AtMS <= appliedMS:
+			before = append(before, r)
+		case r.AtMS-r.DurationMS > appliedMS:
+			since = append(since, r)
+		}
+	}
+	return before, since
 }
 
 // reached reports whether a checkpoint is due.
@@ -302,7 +319,8 @@ func judge(metric *MetricSnapshot, field string, before []EvalRun, current EvalR
 		m.Verdict = VerdictRegress
 	case metric.CostField != "" && base != nil:
 		m.CostBefore, m.Cost = base.value(metric.CostField, false), current.value(metric.CostField, false)
-		if m.Cost > metric.CostRatio*m.CostBefore {
+		// A duration of 0 was not measured, and nothing can be compared with it.
+		if (m.CostBefore > 0 || metric.CostField != fieldDuration) && m.Cost > metric.CostRatio*m.CostBefore {
 			m.Verdict = VerdictCostlier
 		}
 	}
@@ -310,7 +328,9 @@ func judge(metric *MetricSnapshot, field string, before []EvalRun, current EvalR
 }
 
 // RunEvalset runs the cases of a module's evalset over what is live, with call, and
-// journals what they came to. It makes real calls, so it needs the scope admin, as
+// journals what they came to. Where the module could not be asked, or a person must be
+// asked first, the error is the call's and nothing is journaled: that says nothing of
+// the module. It makes real calls, so it needs the scope admin, as
 // setting the cases does. clock is read at its begin and end.
 func (e *Engine) RunEvalset(ctx context.Context, clock func() time.Time, who Actor, tool, runID string,
 	call func(ctx context.Context, moduleID string, inputs map[string]any) (map[string]any, error),
@@ -335,6 +355,9 @@ func (e *Engine) RunEvalset(ctx context.Context, clock func() time.Time, who Act
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
+		if unmeasurable(err) {
+			return nil, fmt.Errorf("run the evalset of %s: %w", tool, err)
+		}
 		if err == nil && schema.ContentHash(got) == schema.ContentHash(c["output"]) {
 			run.Passed++
 		} else {
@@ -344,4 +367,19 @@ func (e *Engine) RunEvalset(ctx context.Context, clock func() time.Time, who Act
 	end := clock()
 	run.AtMS, run.DurationMS = end.UnixMilli(), max(0, end.Sub(begun).Milliseconds())
 	return &run, e.JournalEval(ctx, run)
+}
+
+// unmeasurable reports whether a call failed before its module ran or without its
+// answer.
+func unmeasurable(err error) bool {
+	e := module.AsError(err)
+	if e == nil {
+		return false
+	}
+	switch e.Code {
+	case module.CodeACLDenied, module.CodeApprovalPending, module.CodeApprovalDenied, module.CodeApprovalTimeout,
+		module.CodeModuleNotFound, module.CodeExecutionCancelled:
+		return true
+	}
+	return e.Unexecuted || strings.HasPrefix(string(e.Code), "BUS_")
 }

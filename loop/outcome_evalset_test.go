@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/apbus/apbus/loop"
+	"github.com/apbus/apbus/module"
 )
 
 const outcomeHash = "e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5"
@@ -155,6 +156,24 @@ func TestOutcomeEvalsetUnmeasured(t *testing.T) {
 	})
 }
 
+// What took no measurable time has no cost to compare with, and a run that was under
+// way at the apply is evidence of neither side.
+func TestOutcomeEvalsetWithoutABasis(t *testing.T) {
+	const policy = `"field":"passed","higher_is_better":true,"checkpoints":[{"after_runs":1}],"cost":{"field":"duration_ms","max_increase_ratio":1.5}`
+	measuredBy(t, policy, func(w *world) { w.ran("b", pinned().Add(-time.Hour), 80, 20, 0) }, func(w *world, hash string) {
+		w.ran("under way", pinned().Add(time.Second), 10, 90, 600_000)
+		w.run(pinned().Add(2*time.Hour), loop.RunOptions{FullSweep: true})
+		if m := w.measured(hash); len(m) != 0 {
+			t.Errorf("measured by a run that began before the apply: %+v", m)
+		}
+		w.ran("since", pinned().Add(time.Hour), 80, 20, 1)
+		w.run(pinned().Add(3*time.Hour), loop.RunOptions{FullSweep: true})
+		if m := w.measured(hash); len(m) != 1 || m[0].Verdict != loop.VerdictHeld || m[0].CurrentRunID != "since" || m[0].BaselineRunID != "b" {
+			t.Errorf("measured %+v", m)
+		}
+	})
+}
+
 func TestOutcomeEvalsetPolicies(t *testing.T) {
 	const hash = `"hash":"` + outcomeHash + `",`
 	for _, tt := range []struct {
@@ -206,6 +225,24 @@ func TestRunEvalset(t *testing.T) {
 	want := &loop.EvalRun{V: 1, Evalset: hash, RunID: "r1", AtMS: pinned().UnixMilli() + 2000, Passed: 1, Failed: 2, DurationMS: 1000}
 	if diff := cmp.Diff(want, run); diff != "" || err != nil {
 		t.Errorf("%v (-want +got):\n%s", err, diff)
+	}
+	// That the module could not be asked says nothing of it.
+	for _, refusal := range []*module.Error{
+		module.Errorf(module.CodeBusNoResponders, "nobody"), module.Errorf(module.CodeACLDenied, "not you"),
+		module.Errorf(module.CodeApprovalPending, "ask"), module.Errorf(module.CodeModuleTimeout, "no time left to send it").NotExecuted(),
+	} {
+		run, err := w.engine.RunEvalset(t.Context(), clock, admin, "math.twice", "down", func(context.Context, string, map[string]any) (map[string]any, error) {
+			return nil, refusal
+		})
+		if run != nil || module.CodeOf(err) != refusal.Code {
+			t.Errorf("%s: journaled %+v, %v", refusal.Code, run, err)
+		}
+	}
+	slow, err := w.engine.RunEvalset(t.Context(), clock, admin, "math.twice", "slow", func(context.Context, string, map[string]any) (map[string]any, error) {
+		return nil, module.Errorf(module.CodeModuleTimeout, "too slow")
+	})
+	if err != nil || slow.Failed != 3 {
+		t.Errorf("a module that is too slow: %+v, %v", slow, err)
 	}
 	_, err = w.engine.RunEvalset(t.Context(), clock, ana(), "math.twice", "r2", call)
 	wantCode(t, err, "LOOP_SCOPE")

@@ -3,6 +3,7 @@ package loop
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/apbus/apbus/module"
@@ -46,7 +47,8 @@ func (e *Engine) trySettle(ctx context.Context, now time.Time, c *Case) {
 // Recover ends what a crash left half done: intents are finished, or taken back when
 // that is no longer possible, and recommendations without a first entry get it. It is
 // safe at any time, from several processes and while others work. A pass begins with
-// it, and so does a router.
+// it, and so does a router. One that cannot be finished keeps no other from it; the
+// error names each.
 func (e *Engine) Recover(ctx context.Context, now time.Time) (recovered int, err error) {
 	cases, _, err := e.Cases(ctx)
 	if err != nil {
@@ -56,16 +58,19 @@ func (e *Engine) Recover(ctx context.Context, now time.Time) (recovered int, err
 }
 
 func (e *Engine) recoverCases(ctx context.Context, now time.Time, cases []*Case) (recovered int, err error) {
+	var failed []error
 	for _, c := range cases {
 		done, err := e.recoverCase(ctx, now, c)
-		if err != nil {
+		switch {
+		case err != nil && ctx.Err() != nil:
 			return recovered, err
-		}
-		if done {
+		case err != nil:
+			failed = append(failed, fmt.Errorf("%s: %w", c.Hash, err))
+		case done:
 			recovered++
 		}
 	}
-	return recovered, nil
+	return recovered, errors.Join(failed...)
 }
 
 // recoverCase ends what is half done; done tells that there was something, which

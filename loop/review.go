@@ -145,14 +145,15 @@ func (e *Engine) Rollback(ctx context.Context, now time.Time, who Actor, hash, r
 	if err != nil || finished == EventRollbackIntent && c.Status.State == StateRolledBack && c.Status.begun().Actor == who.ID {
 		return c, err // their own, cut off before
 	}
-	return c, e.rollback(ctx, now, who, c, reason)
+	return c, e.rollback(ctx, now, who, c, reason, "")
 }
 
-func (e *Engine) rollback(ctx context.Context, now time.Time, who Actor, c *Case, reason string) error {
+// rollback takes c back, for a revert or for nobody but who.
+func (e *Engine) rollback(ctx context.Context, now time.Time, who Actor, c *Case, reason, revert string) error {
 	if !c.Rec.Rollbackable {
 		return module.Errorf(module.CodeLoopIllegal, "it cannot be rolled back")
 	}
-	if err := e.record(ctx, c, who, AuditEntry{Event: EventRollbackIntent, Because: reason, AtMS: now.UnixMilli()}); err != nil {
+	if err := e.record(ctx, c, who, AuditEntry{Event: EventRollbackIntent, Because: reason, AtMS: now.UnixMilli(), For: revert}); err != nil {
 		return err
 	}
 	return e.finishRollback(ctx, now, who, c, reason)
@@ -171,16 +172,27 @@ func (e *Engine) revertible(ctx context.Context, hash string) error {
 	return nil
 }
 
+// maxMeets bounds how often somebody may be faster to change what a revert is about.
+const maxMeets = 8
+
+// performRevert takes back what c reverts, unless that was done for c before. The
+// rollback is known by the revert it names and not by its time: whoever helps has a
+// clock of their own.
 func (e *Engine) performRevert(ctx context.Context, now time.Time, who Actor, c *Case, reason string) error {
-	target, _, err := e.meet(ctx, now, c.Rec.Proposal.RevertOf)
-	if err != nil {
-		return err
+	for met := 1; ; met++ {
+		target, _, err := e.meet(ctx, now, c.Rec.Proposal.RevertOf)
+		if err != nil {
+			return err
+		}
+		switch {
+		case target.Status.State == StateRolledBack && target.Status.begun().For == c.Hash:
+			return nil
+		case target.Status.State != StateApplied:
+			return module.Errorf(module.CodeLoopStale, "what it would revert is %s", target.Status.State)
+		}
+		err = e.rollback(ctx, now, who, target, reason, c.Hash)
+		if module.CodeOf(err) != module.CodeLoopConflict || met == maxMeets {
+			return err
+		}
 	}
-	switch {
-	case target.Status.State == StateRolledBack && target.Status.ChangedAtMS >= c.Status.IntentAtMS:
-		return nil // done before a crash
-	case target.Status.State != StateApplied:
-		return module.Errorf(module.CodeLoopStale, "what it would revert is %s", target.Status.State)
-	}
-	return e.rollback(ctx, now, who, target, reason)
 }

@@ -132,6 +132,8 @@ type pass struct {
 	candidates []*candidate
 	// seen is true once DISCOVER has shown the model what there was.
 	seen bool
+	// wordsOnly is true once the embedder has failed.
+	wordsOnly bool
 }
 
 // candidate is a recommendation on its way to the store.
@@ -282,7 +284,10 @@ func (p *pass) load(ctx context.Context) error {
 		return err
 	}
 	if p.result.Recovered, err = p.recoverCases(ctx, p.now, p.cases); err != nil {
-		return err
+		if ctx.Err() != nil {
+			return err
+		}
+		p.log.WarnContext(ctx, "loop: what was cut off cannot be finished now", "code", module.CodeOf(err), "cause", err)
 	}
 	p.items, _, err = p.knowledge.Items(ctx, false)
 	return err

@@ -78,7 +78,9 @@ type AuditEntry struct {
 	// the order of the operations.
 	Attempt int      `json:"attempt,omitempty"`
 	Created []string `json:"created,omitempty"`
-	Gating  *Gating  `json:"gating,omitempty"`
+	// For is the revert that a rollback intent belongs to, "" for a person's own.
+	For    string  `json:"for_rec,omitempty"`
+	Gating *Gating `json:"gating,omitempty"`
 	// Measured is what a measurement found.
 	Measured *Measured `json:"measured,omitempty"`
 	// Moved is how many cited records have moved.

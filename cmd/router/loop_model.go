@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/apbus/apbus/internal/settings"
 	"github.com/apbus/apbus/loop"
@@ -111,12 +112,16 @@ func bareModel(ctx context.Context, cfg *config, log *slog.Logger) (loop.Backend
 	return nil, nil
 }
 
+// embedTimeout bounds one request to the embedder: a pass makes one for each draft and
+// holds a lock meanwhile.
+const embedTimeout = 20 * time.Second
+
 // openEmbedder makes what compares lessons; nil for none.
 func openEmbedder(cfg *config) (loop.Embedder, error) {
 	if cfg.LLMEmbed == "" {
 		return nil, nil
 	}
-	e, err := backend.NewEmbedder(backend.HTTPOptions{BaseURL: cfg.LLMURL, Model: cfg.LLMEmbed, Key: cfg.LLMKey, Timeout: cfg.LLMTimeout})
+	e, err := backend.NewEmbedder(backend.HTTPOptions{BaseURL: cfg.LLMURL, Model: cfg.LLMEmbed, Key: cfg.LLMKey, Timeout: min(cfg.LLMTimeout, embedTimeout)})
 	if err != nil {
 		return nil, settings.Usagef("--llm-url: %w", err)
 	}
