@@ -120,6 +120,13 @@ func TestRecordOfADeadNodeExpires(t *testing.T) {
 		if nodes := c.Nodes(); len(nodes) != 0 {
 			m.t.Errorf("33 s after its death: %+v, want none", nodes)
 		}
+		if lost := c.Lost("mod.x"); len(lost) != 1 || lost[0].Node != "n1" {
+			m.t.Errorf("33 s after its death, %+v is lost, want n1", lost)
+		}
+		pass(30 * time.Second)
+		if lost := c.Lost("mod.x"); len(lost) != 0 {
+			m.t.Errorf("after a minute, %+v is still lost", lost)
+		}
 		keys, err := m.kv("APBUS_NODES").Keys(m.within(time.Minute))
 		if err == nil {
 			m.t.Errorf("the bucket still holds %v", keys)

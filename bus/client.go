@@ -458,6 +458,11 @@ func (c *Client) Modules() []ModuleInfo { return c.dir.moduleList() }
 // Module returns one module of the catalogue.
 func (c *Client) Module(id string) (ModuleInfo, bool) { return c.dir.module(id) }
 
+// Lost lists the processes that hosted the module and within the last 30 s were lost:
+// they died or stand still, and nothing came from a later life of the same node. One
+// that writes its record again is lost no longer.
+func (c *Client) Lost(moduleID string) []HostRef { return c.dir.lostHosts(moduleID) }
+
 // Nodes lists the processes of the catalogue, sorted by node.
 func (c *Client) Nodes() []NodeInfo { return c.dir.nodeList() }
 

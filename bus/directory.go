@@ -57,7 +57,8 @@ type directory struct {
 
 	mu          sync.RWMutex
 	nodes       map[proc]*NodeInfo
-	hosts       map[string][]proc // by module
+	lost        map[string]*lostNode // by node: forgotten lately, not by its own wish
+	hosts       map[string][]proc    // by module
 	descriptors map[string]module.Descriptor
 	fetching    map[string]bool
 	changed     chan struct{}  // closed and replaced on every change
@@ -78,7 +79,7 @@ type directory struct {
 func startDirectory(conns *Conns, s subjects, log *slog.Logger) (*directory, error) {
 	d := &directory{
 		conns: conns, ns: s.ns, log: log, calm: newCalmLog(log),
-		nodes: map[proc]*NodeInfo{}, hosts: map[string][]proc{},
+		nodes: map[proc]*NodeInfo{}, lost: map[string]*lostNode{}, hosts: map[string][]proc{},
 		descriptors: map[string]module.Descriptor{}, fetching: map[string]bool{},
 		changed: make(chan struct{}), relist: make(chan struct{}, 1), wanted: make(chan string, 1024),
 	}
@@ -196,6 +197,11 @@ func (d *directory) forgetKey(subject string) {
 			return
 		}
 	}
+	for node, n := range d.lost { // it was looked for after it had gone, and before this came
+		if subject == "$KV."+nodesBucket+"."+recordKey(d.ns, node, n.Boot) {
+			delete(d.lost, node)
+		}
+	}
 }
 
 func (d *directory) upsert(r contextwire.NodeRecord) {
@@ -218,6 +224,7 @@ func (d *directory) upsert(r contextwire.NodeRecord) {
 		info.SeenAt, info.Stale = old.SeenAt, old.Stale
 	}
 	d.nodes[p] = info
+	delete(d.lost, r.Node)
 	if old == nil || !slices.Equal(old.Modules, r.Modules) {
 		d.reindexLocked()
 		d.warnForksLocked(r)
@@ -276,7 +283,53 @@ func (d *directory) notifyLocked() {
 	d.changed = make(chan struct{})
 }
 
-// expire marks overdue records stale and forgets those overdue twice over.
+// lostNode is a process that went without taking leave.
+type lostNode struct {
+	*NodeInfo
+	at time.Time
+}
+
+// lostKept is how long a process that was lost is remembered as such.
+const lostKept = 2 * recordTTL
+
+func (d *directory) loseLocked(p proc, n *NodeInfo) {
+	d.removeLocked(p)
+	d.lost[p.node] = &lostNode{NodeInfo: n, at: time.Now()}
+	d.tellLocked(EventNodeLost, module.SeverityWarn, n)
+}
+
+// lostHosts lists the processes with the module that were lost lately and have no
+// later life, sorted by node.
+func (d *directory) lostHosts(moduleID string) []HostRef {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	alive := map[string]bool{}
+	for p := range d.nodes {
+		alive[p.node] = true // an earlier life of this one was lost late
+	}
+	var out []HostRef
+	for node, n := range d.lost {
+		if n.NamedOnly || alive[node] {
+			continue
+		}
+		for _, m := range n.Modules {
+			if m.ID == moduleID {
+				out = append(out, HostRef{Node: node, Boot: n.Boot, Version: m.Version, Hash: m.Hash, Draining: n.Draining})
+			}
+		}
+	}
+	sortHosts(out)
+	return out
+}
+
+func sortHosts(hosts []HostRef) {
+	slices.SortFunc(hosts, func(a, b HostRef) int {
+		return cmp.Or(cmp.Compare(a.Node, b.Node), cmp.Compare(a.Boot, b.Boot))
+	})
+}
+
+// expire marks overdue records stale and forgets those overdue twice over, and in
+// time that they were lost.
 func (d *directory) expire() {
 	d.mu.Lock()
 	defer d.unlock()
@@ -284,14 +337,18 @@ func (d *directory) expire() {
 	for p, n := range d.nodes {
 		switch age := now.Sub(n.SeenAt); {
 		case age > 2*recordTTL:
-			d.removeLocked(p)
-			d.tellLocked(EventNodeLost, module.SeverityWarn, n)
+			d.loseLocked(p, n)
 			changed = true
 		case age > recordTTL && !n.Stale:
 			stale := *n
 			stale.Stale = true
 			d.nodes[p] = &stale
 			changed = true
+		}
+	}
+	for node, n := range d.lost {
+		if now.Sub(n.at) > lostKept {
+			delete(d.lost, node)
 		}
 	}
 	if changed {
@@ -431,8 +488,7 @@ func (d *directory) drop(p proc) {
 	d.mu.Lock()
 	defer d.unlock()
 	if n, ok := d.nodes[p]; ok {
-		d.removeLocked(p)
-		d.tellLocked(EventNodeLost, module.SeverityWarn, n)
+		d.loseLocked(p, n)
 		d.notifyLocked()
 	}
 }
@@ -487,9 +543,7 @@ func (d *directory) moduleLocked(id string) (ModuleInfo, bool) {
 			}
 		}
 	}
-	slices.SortFunc(info.Hosts, func(a, b HostRef) int {
-		return cmp.Or(cmp.Compare(a.Node, b.Node), cmp.Compare(a.Boot, b.Boot))
-	})
+	sortHosts(info.Hosts)
 	return info, found
 }
 

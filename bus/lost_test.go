@@ -3,6 +3,7 @@ package bus_test
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -372,4 +373,45 @@ func TestLostNodeInTheMiddleStopsTheLeaves(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Who was lost is remembered for whoever asks the fleet, until it is heard of again or
+// another life of the node is there; who takes leave was never lost.
+func TestLostHostsAreRemembered(t *testing.T) {
+	onFaulty(t, func(f *faulty) {
+		started, ended := make(chan string, 4), make(chan error, 4)
+		_, owner := f.host("n1", newStubHost().add("mod.x", module.Annotations{}, untilDone(started, ended)))
+		c, _ := f.caller("mod.x")
+		lost := func(when, want string) {
+			f.t.Helper()
+			pass(time.Second) // for what is on its way
+			var got []string
+			for _, h := range c.Lost("mod.x") {
+				got = append(got, h.Node)
+			}
+			if strings.Join(got, " ") != want {
+				f.t.Errorf("%s, %q are lost, want %q", when, got, want)
+			}
+		}
+		done := invoke(f.t.Context(), c, &contextwire.Request{ModuleID: "mod.x"})
+		<-started
+		lost("while it runs", "")
+		owner.freeze()
+		wantCode(f.t, (<-done).err, module.CodeBusNodeLost)
+		lost("after it froze", "n1")
+		owner.thaw()
+		pass(6 * time.Second)
+		lost("after it thawed", "")
+		done = invoke(f.t.Context(), c, &contextwire.Request{ModuleID: "mod.x"})
+		<-started
+		owner.kill()
+		wantCode(f.t, (<-done).err, module.CodeBusNodeLost)
+		lost("after it was killed", "n1")
+		next, _ := f.host("n1", newStubHost().add("mod.x", module.Annotations{}, echo))
+		lost("in its next life", "")
+		if err := next.Close(); err != nil {
+			f.t.Fatal(err)
+		}
+		lost("after it took leave", "")
+	})
 }

@@ -48,7 +48,7 @@ func TestFleetAnswers(t *testing.T) {
 		t.Errorf("of one node: %v", a)
 	}
 	out, p := s.cli("--nats", s.nats, "call", "system.manifest.full", "include_schemas=false", "--node", "router", "--json")
-	if p.exit(0) != 0 || !strings.Contains(out, `"nodes":["n1","n2"]`) || !strings.Contains(out, `"silent":[{`) {
+	if p.exit(0) != 0 || !strings.Contains(out, `"nodes":["n1","n2"]`) || !strings.Contains(out, `"silent":[{`) || !strings.Contains(out, `"node":"n3"`) {
 		t.Errorf("over the bus: %s", p.log())
 	}
 	out, p = s.cli("--nats", s.nats, "call", "system.manifest.module", "module_id=math.add", "--json")

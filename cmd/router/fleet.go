@@ -31,21 +31,24 @@ func openFleet(cfg *config, client *bus.Client) (*system.Fleet, error) {
 	return fleet, nil
 }
 
-// peersOf tells which live nodes host a module. Processes that must be named are no
+// peersOf tells which nodes host a module. Processes that must be named are no
 // part of the fleet: routers are among them.
 func peersOf(client *bus.Client) system.Peers {
-	return func(moduleID string) (hosting, absent []system.Peer) {
+	return func(moduleID string) (m system.Members) {
 		info, _ := client.Module(moduleID)
 		has := map[string]bool{}
 		for _, h := range info.Hosts {
-			hosting, has[h.Node] = append(hosting, system.Peer{Node: h.Node, Boot: h.Boot}), true
+			m.Hosting, has[h.Node] = append(m.Hosting, system.Peer{Node: h.Node, Boot: h.Boot}), true
 		}
 		for _, n := range client.Nodes() {
 			if !has[n.Node] && !n.NamedOnly && !n.Stale {
-				absent, has[n.Node] = append(absent, system.Peer{Node: n.Node, Boot: n.Boot}), true
+				m.Absent, has[n.Node] = append(m.Absent, system.Peer{Node: n.Node, Boot: n.Boot}), true
 			}
 		}
-		return hosting, absent
+		for _, h := range client.Lost(moduleID) {
+			m.Lost = append(m.Lost, system.Peer{Node: h.Node, Boot: h.Boot})
+		}
+		return m
 	}
 }
 

@@ -17,8 +17,16 @@ import (
 // Peer is one process of the fleet.
 type Peer struct{ Node, Boot string }
 
-// Peers tells which live processes host a module, and which do not.
-type Peers func(moduleID string) (hosting, absent []Peer)
+// Members are the processes of the fleet, as one module sees them.
+type Members struct {
+	// Hosting are the live processes that host it, Absent those that do not.
+	Hosting, Absent []Peer
+	// Lost hosted it until lately, when they stopped to answer. They are not asked.
+	Lost []Peer
+}
+
+// Peers tells who is there for a module.
+type Peers func(moduleID string) Members
 
 // Defaults of [FleetOptions].
 const (
@@ -43,8 +51,8 @@ type FleetOptions struct {
 // approvals and schemas, with the caller's Context as it came.
 //
 // An answer holds nodes, a row {node, boot, output or error} for each that answered;
-// silent, a row {node, boot, error} for each that did not; and absent, the nodes that
-// do not host the module. Those of the summaries of health and usage and of the full
+// silent, a row {node, boot, error} for each that did not, those among them that were
+// lost before; and absent, the nodes that do not host the module. Those of the summaries of health and usage and of the full
 // manifest also hold what a node's answer holds, merged; those of control modules
 // hold success. When no node gave an output, the call fails with the error of the
 // first of them, whose details hold the rows.
@@ -119,7 +127,8 @@ func (f *Fleet) Invoke(ctx context.Context, req *contextwire.Request) (*contextw
 	if _, ours := f.descriptors[req.ModuleID]; !ours || req.Node != "" {
 		return f.remote.Invoke(ctx, req) //nolint:wrapcheck // the node's answer is the answer
 	}
-	hosting, absent := f.peers(req.ModuleID)
+	members := f.peers(req.ModuleID)
+	hosting := members.Hosting
 	if len(hosting) == 0 {
 		return f.remote.Invoke(ctx, req) //nolint:wrapcheck // it says that nobody has it
 	}
@@ -128,7 +137,8 @@ func (f *Fleet) Invoke(ctx context.Context, req *contextwire.Request) (*contextw
 		return nil, module.Errorf(module.CodeInvalidInput, "an approval is good for one node: name the node that asked for it").NotExecuted()
 	}
 	g := f.gather(ctx, req, hosting)
-	g.absent = absent
+	g.absent = members.Absent
+	g.miss(members.Lost)
 	out, err := g.answer()
 	reply := &contextwire.Reply{Output: out, Attempt: req.Attempt}
 	if req.Trace {
@@ -227,8 +237,19 @@ func (f *Fleet) gather(ctx context.Context, r *contextwire.Request, peers []Peer
 	if !late.Stop() {
 		g.timedOut()
 	}
-	slices.SortFunc(g.rows, func(a, b *outcome) int { return cmp.Compare(a.Node, b.Node) })
+	slices.SortFunc(g.rows, byNode)
 	return g
+}
+
+func byNode(a, b *outcome) int { return cmp.Compare(a.Node, b.Node) }
+
+// miss adds those that were lost before anybody could ask them.
+func (g *gathering) miss(lost []Peer) {
+	for _, peer := range lost {
+		err := module.Errorf(module.CodeBusNodeLost, "the node was lost before this call").NotExecuted().At(g.req.Context, g.req.ModuleID)
+		g.rows = append(g.rows, &outcome{Peer: peer, err: err, silent: true})
+	}
+	slices.SortFunc(g.rows, byNode)
 }
 
 const tooLate = "the node did not answer in time"

@@ -23,6 +23,7 @@ type town struct {
 	nodes  map[string]*bench
 	frozen map[string]bool // answer nothing
 	absent []system.Peer
+	lost   []system.Peer
 
 	mu    sync.Mutex
 	asked []contextwire.Request
@@ -59,13 +60,14 @@ func (w *town) Check(ctx context.Context, req *contextwire.Request) (*module.Pre
 	return w.nodes["n1"].Check(ctx, req)
 }
 
-func (w *town) peers(string) (hosting, absent []system.Peer) {
+func (w *town) peers(string) (m system.Members) {
 	for _, id := range []string{"n3", "n2", "n1"} {
 		if w.nodes[id] != nil || w.frozen[id] {
-			hosting = append(hosting, system.Peer{Node: id, Boot: "earlier"}, system.Peer{Node: id, Boot: "life"})
+			m.Hosting = append(m.Hosting, system.Peer{Node: id, Boot: "earlier"}, system.Peer{Node: id, Boot: "life"})
 		}
 	}
-	return hosting, w.absent
+	m.Absent, m.Lost = w.absent, w.lost
+	return m
 }
 
 // newTown makes nodes of all groups; a frozen one has none.
@@ -129,6 +131,7 @@ func TestFleetHealth(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, f := newTown(t, map[string][]executor.Option{"n1": nil, "n2": nil}, "n3")
 		w.absent = []system.Peer{{Node: "n4", Boot: "life"}}
+		w.lost = []system.Peer{{Node: "n0", Boot: "former"}}
 		w.nodes["n1"].add(t, failing("a", 1), failing("b", 0))
 		w.nodes["n2"].add(t, failing("a", 5), named("c"))
 		for _, node := range []string{"n1", "n2"} {
@@ -144,11 +147,13 @@ func TestFleetHealth(t *testing.T) {
 		if took := time.Since(began); took != 2*time.Second {
 			t.Errorf("it took %v, want the 2 s that the nodes have", took)
 		}
-		if d := cmp.Diff([][]string{{"n1", "n2"}, {"n3"}, {"n4"}}, [][]string{who(out["nodes"]), who(out["silent"]), who(out["absent"])}); d != "" {
+		if d := cmp.Diff([][]string{{"n1", "n2"}, {"n0", "n3"}, {"n4"}}, [][]string{who(out["nodes"]), who(out["silent"]), who(out["absent"])}); d != "" {
 			t.Error(d)
 		}
-		if code := out["silent"].([]any)[0].(obj)["error"].(obj)["code"]; code != "MODULE_TIMEOUT" {
-			t.Errorf("the silent one: %v", code)
+		for i, want := range []string{"BUS_NODE_LOST", "MODULE_TIMEOUT"} {
+			if code := out["silent"].([]any)[i].(obj)["error"].(obj)["code"]; code != want {
+				t.Errorf("silent node %d: %v, want %s", i, code, want)
+			}
 		}
 		a := row(t, out, "a")
 		if a["status"] != "error" || a["error_rate"] != 0.5 || a["top_error"].(obj)["count"] != int64(5) {
