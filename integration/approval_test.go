@@ -271,7 +271,7 @@ func TestApprovalIsWaitedFor(t *testing.T) {
 	}
 
 	// A call whose time ends first still learns what to come back with.
-	if a := s.call(controlModule, controlInputs, "Apbus-Timeout: 2s"); a.code() != "APPROVAL_PENDING" || a.details()["approval_id"] == "" {
+	if a := s.call(controlModule, controlInputs, "Apbus-Timeout: 5s"); a.code() != "APPROVAL_PENDING" || a.details()["approval_id"] == "" {
 		t.Errorf("a short call: %v", a)
 	}
 

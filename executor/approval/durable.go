@@ -171,7 +171,10 @@ func (d *Durable) await(ctx context.Context, id string, b Binding, known *Result
 			d.o.Logger.WarnContext(ctx, "cannot look for the approval decision", "approval_id", id, "module_id", b.ModuleID, "cause", err)
 			pause(ctx, min(left, afterFailure))
 		} else {
-			d.settled(ctx, entry, min(left, lookAgain, time.Until(entry.Record.ExpiresAt)))
+			limit := min(left, lookAgain, time.Until(entry.Record.ExpiresAt))
+			if !d.settled(ctx, entry, limit) && limit == left && ctx.Err() == nil {
+				return known, nil // another look would take what time the answer has
+			}
 		}
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
@@ -194,20 +197,22 @@ func (d *Durable) until(ctx context.Context) time.Time {
 	return until
 }
 
-// settled returns when the record is no longer as it was, or after limit.
-func (d *Durable) settled(ctx context.Context, e Entry, limit time.Duration) {
+// settled returns when the record is no longer as it was, or after limit; false when
+// the time was over first.
+func (d *Durable) settled(ctx context.Context, e Entry, limit time.Duration) bool {
 	began := time.Now()
 	window, stop := context.WithTimeoutCause(ctx, limit, errors.New("time to look again"))
 	defer stop()
 	for next, err := range d.store.Watch(window, e.Record.ID, e.Revision) {
 		if err != nil {
 			pause(ctx, min(limit-time.Since(began), afterFailure))
-			return
+			return true // who knows
 		}
 		if next.Record.State != StatePending {
-			return
+			return true
 		}
 	}
+	return window.Err() == nil
 }
 
 func pause(ctx context.Context, limit time.Duration) {

@@ -115,6 +115,30 @@ func TestStoreFailsWhileWaiting(t *testing.T) {
 	}
 }
 
+// The little time that is kept back for the answer of a call that ends waiting is not
+// spent on one more look at a store that is slow.
+func TestStoreIsSlowAtTheEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		s := &faulty{MemStore: approval.NewMemStore(0), get: func(string) error {
+			if time.Since(began) > 8*time.Second {
+				time.Sleep(2 * time.Second)
+			}
+			return nil
+		}}
+		d := quietly(s, approval.Options{Wait: time.Minute})
+		ctx, stop := context.WithTimeout(t.Context(), 10*time.Second)
+		defer stop()
+		res, err := d.RequestApproval(ctx, request(nil))
+		if err != nil || res.Status != approval.Pending || res.ApprovalID == "" {
+			t.Fatalf("got %+v, %v, want what to come back with", res, err)
+		}
+		if took := time.Since(began); took != 9*time.Second {
+			t.Errorf("took %v, want all but a tenth of 10 s", took)
+		}
+	})
+}
+
 // A token of which nothing could be read never lets a call run, waiting or not.
 func TestStoreFailsAtTheToken(t *testing.T) {
 	s := &faulty{MemStore: approval.NewMemStore(0)}
