@@ -16,10 +16,20 @@ type tokenKey struct{}
 // In the common nested call ctx descends from the parent's own context and is
 // cancelled with it, so that nothing at all is registered with parent.
 func Join(ctx context.Context, parent *Token) (context.Context, *Token) {
-	j := &joined{Context: ctx}
+	return new(Joint).Join(ctx, parent)
+}
+
+// Joint is room for what [Join] makes, for whoever has a piece of memory for each
+// call anyway. The zero value is ready; it serves one Join, must not be copied, and
+// lives as long as the context and the token do.
+type Joint struct{ joined }
+
+// Join is the function Join in the room of j.
+func (j *Joint) Join(ctx context.Context, parent *Token) (context.Context, *Token) {
+	j.Context = ctx
 	t := &j.token
 	t.finished = &j.finished
-	t.ctx, t.stop = context.WithCancelCause(j)
+	t.ctx, t.stop = context.WithCancelCause(&j.joined)
 	if parent != nil && !parent.carriedBy(ctx) {
 		t.parent = parent
 		parent.adopt(t)

@@ -17,28 +17,12 @@ type alarm struct {
 	context.Context
 	expiry cancel.Expiry
 	limit  time.Duration // what a timeout reports
-	room   *execution    // for the run of the module, nil once it is taken
 }
 
-// armed is an alarm and the execution that waits for it, in one piece.
-type armed struct {
-	alarm
-	execution
-}
-
-// newAlarm makes the alarm of a call; a module that runs inline needs no room.
-func newAlarm(ctx context.Context, token *cancel.Token, deadline time.Time, limit time.Duration, inline bool) *alarm {
-	var a *alarm
-	if inline {
-		a = &alarm{}
-	} else {
-		both := &armed{}
-		a = &both.alarm
-		a.room = &both.execution
-	}
+// set makes a the alarm of a run.
+func (a *alarm) set(ctx context.Context, token *cancel.Token, deadline time.Time, limit time.Duration) {
 	a.Context, a.limit = ctx, limit
 	a.expiry.Begin(token, deadline, "the time of the call is over")
-	return a
 }
 
 // Done returns the channel that is closed when the call ends, by whatever.

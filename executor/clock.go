@@ -45,10 +45,9 @@ func (c *clock) begin(now, global time.Time, globalTimeout, budget time.Duration
 }
 
 // start starts the module's limit and sets one alarm for whatever ends first. It
-// returns the context that ends then. Where ctx itself ends no later, nothing is
+// returns the context that ends then, in room. Where ctx itself ends no later, nothing is
 // armed: then this is not the call whose time is over, and it gets no grace.
-func (c *clock) start(ctx context.Context, token *cancel.Token, limit time.Duration, extra time.Time, inline bool) context.Context {
-	now := time.Now()
+func (c *clock) start(ctx context.Context, now time.Time, token *cancel.Token, limit time.Duration, extra time.Time, room *alarm) context.Context {
 	c.running, c.began, c.limit = true, now, limit
 	deadline, allowed := c.deadline, c.whole
 	if limit > 0 {
@@ -65,7 +64,8 @@ func (c *clock) start(ctx context.Context, token *cancel.Token, limit time.Durat
 	if outer, ok := ctx.Deadline(); ok && !deadline.Before(outer) {
 		return ctx
 	}
-	c.alarm = newAlarm(ctx, token, deadline, allowed, inline)
+	c.alarm = room
+	c.alarm.set(ctx, token, deadline, allowed)
 	return c.alarm
 }
 
@@ -110,16 +110,18 @@ func (p *Pipeline) moduleLimit() time.Duration {
 	return limit
 }
 
-// startClock starts the clock unless an earlier step has.
-func (p *Pipeline) startClock() {
+// startClock starts the clock unless an earlier step has, and returns the time.
+func (p *Pipeline) startClock() time.Time {
+	now := time.Now()
 	if p.clock.running {
-		return
+		return now
 	}
 	var extra time.Time
 	if p.chain != nil {
 		extra, _ = p.chain.Limit(p.call)
 	}
-	p.ctx = p.clock.start(p.ctx, p.token, p.moduleLimit(), extra, p.inline())
+	p.ctx = p.clock.start(p.ctx, now, p.token, p.moduleLimit(), extra, p.room.takeAlarm())
+	return now
 }
 
 // checkLimit refuses a module that declares a negative limit.

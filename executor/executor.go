@@ -171,7 +171,7 @@ func (x *Executor) choose() error {
 // begin, and otherwise a [*StepError] around the coded error. When ctx ends the
 // call ends: see the package documentation.
 func (x *Executor) Call(ctx context.Context, id string, inputs map[string]any, opts ...module.CallOption) (map[string]any, error) {
-	p := &Pipeline{x: x, set: x.set.Load(), moduleID: id, strategy: x.strategy.Load()}
+	p := x.pipeline(id, x.strategy.Load())
 	for _, o := range opts {
 		o(&p.opts)
 	}

@@ -56,16 +56,14 @@ func (x *Executor) incoming(req *contextwire.Request) *Pipeline {
 	if root == "" {
 		root = req.CallID
 	}
-	return &Pipeline{
-		x: x, set: x.set.Load(), moduleID: req.ModuleID, strategy: x.strategy.Load(), owned: true,
-		opts:   module.CallOptions{VersionHint: req.Version},
-		parent: req.Context,
-		bus: &arrival{
-			budget: req.Budget, report: req.Progress,
-			info: module.CallInfo{
-				ID: req.CallID, Attempt: req.Attempt, Root: root, Parent: req.Parent, IdempotencyKey: req.IdempotencyKey,
-				TraceParent: req.TraceParent,
-			},
+	p := x.pipeline(req.ModuleID, x.strategy.Load())
+	p.owned, p.opts.VersionHint, p.parent = true, req.Version, req.Context
+	p.bus = &arrival{
+		budget: req.Budget, report: req.Progress,
+		info: module.CallInfo{
+			ID: req.CallID, Attempt: req.Attempt, Root: root, Parent: req.Parent, IdempotencyKey: req.IdempotencyKey,
+			TraceParent: req.TraceParent,
 		},
 	}
+	return p
 }

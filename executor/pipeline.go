@@ -64,6 +64,44 @@ type Pipeline struct {
 	outputs map[string]any // by step name, when somebody looks at them
 	trace   *Trace
 	nest    *nest // where calls inside this one leave their traces; nil without a trace
+
+	room *frame // what the first run has memory in
+}
+
+// frame is what every call needs, in one piece: one large piece costs less than four.
+// A module that keeps its context keeps the whole of it.
+type frame struct {
+	Pipeline
+	joint cancel.Joint
+	alarm alarm
+
+	joined, armed bool // the first run has taken the joint and the alarm
+}
+
+// pipeline makes the state of a call of the module and the room for it.
+func (x *Executor) pipeline(moduleID string, s *Strategy) *Pipeline {
+	f := &frame{}
+	p := &f.Pipeline
+	p.room, p.x, p.set, p.moduleID, p.strategy = f, x, x.set.Load(), moduleID, s
+	return p
+}
+
+// takeJoint is where the token and the context of a run are made.
+func (f *frame) takeJoint() *cancel.Joint {
+	if f.joined {
+		return new(cancel.Joint) // another run, whose forerunner's may still be in use
+	}
+	f.joined = true
+	return &f.joint
+}
+
+// takeAlarm is where the alarm of a run is made.
+func (f *frame) takeAlarm() *alarm {
+	if f.armed {
+		return new(alarm)
+	}
+	f.armed = true
+	return &f.alarm
 }
 
 // arrival is what comes with a call over the bus.

@@ -46,7 +46,7 @@ func runContext(_ context.Context, p *Pipeline) (*StepResult, error) {
 	p.clock.free = p.ctx.Done() == nil && above == nil
 	// A token of its own, also for a call that came with one over the bus: while
 	// the module cleans up after its own time, the caller may still leave.
-	p.ctx, p.token = cancel.Join(p.ctx, above)
+	p.ctx, p.token = p.room.takeJoint().Join(p.ctx, above)
 	scope.Token = p.token
 	if p.parent == nil {
 		o := module.ContextOptions{Identity: p.opts.Identity, TraceParent: p.opts.TraceParent}

@@ -20,21 +20,22 @@ func executeStep() *Step {
 
 func runExecute(ctx context.Context, p *Pipeline) (*StepResult, error) {
 	timed := ctx != p.ctx
-	if !p.remote {
-		p.startClock()
+	if p.remote {
+		if timed {
+			defer p.limitTo(ctx)()
+		}
+		return nil, p.forward()
 	}
+	now := p.startClock()
 	if timed {
 		defer p.limitTo(ctx)()
-	}
-	if p.remote {
-		return nil, p.forward()
 	}
 	if p.entry == nil {
 		return nil, registry.NotFound(p.moduleID) // the lookup was configured away or ignored
 	}
 	// The last look before the module: whatever ended the call meanwhile keeps it
 	// from being run (core-executor seed, Cancel Token Mid-Pipeline Check).
-	if p.over(time.Now()) {
+	if p.over(now) {
 		return nil, p.ended(p.ctx).NotExecuted() //nolint:contextcheck // the call's end, not the step's, is asked for
 	}
 	if err := p.unapproved(ctx); err != nil {
@@ -43,7 +44,7 @@ func runExecute(ctx context.Context, p *Pipeline) (*StepResult, error) {
 	if p.sink != nil && p.entry.Streamer != nil {
 		return nil, p.stream()
 	}
-	output, err := p.execute()
+	output, err := p.execute(now)
 	if err != nil {
 		return nil, err
 	}

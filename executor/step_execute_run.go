@@ -31,23 +31,16 @@ type execution struct {
 
 // newExecution makes the one execution of a run.
 func (p *Pipeline) newExecution() *execution {
-	var e *execution
-	if a := p.clock.alarm; a != nil && a.room != nil {
-		e, a.room = a.room, nil
-	} else {
-		e = &execution{}
-	}
-	e.callRef, e.began, e.done = p.ref(), p.clock.began, make(chan struct{}, 1)
-	return e
+	return &execution{callRef: p.ref(), began: p.clock.began, done: make(chan struct{}, 1)}
 }
 
 // execute runs the module and waits for it. Without anything that could stop the
 // call there is nothing to wait beside, and the module runs where its caller does,
 // as one does that declares to return by itself.
-func (p *Pipeline) execute() (map[string]any, error) {
+func (p *Pipeline) execute(now time.Time) (map[string]any, error) {
 	p.executed = true
 	if p.clock.free && p.clock.alarm == nil || p.inline() {
-		return p.executeInline()
+		return p.executeInline(now)
 	}
 	e := p.newExecution()
 	go e.run(p.ctx)
@@ -85,9 +78,9 @@ const (
 // inline reports whether the module runs where its caller does.
 func (p *Pipeline) inline() bool { return p.entry != nil && p.entry.Inline() }
 
-// executeInline runs the module in the goroutine of its caller.
-func (p *Pipeline) executeInline() (map[string]any, error) {
-	ref, started := p.ref(), time.Now()
+// executeInline runs the module in the goroutine of its caller, from started on.
+func (p *Pipeline) executeInline(started time.Time) (map[string]any, error) {
+	ref := p.ref()
 	output, err := ref.invoke(p.ctx)
 	now := time.Now()
 	took := now.Sub(started)

@@ -25,7 +25,7 @@ import (
 // apcore.stream.post_validation_failed, and not an error (protocol §12.2).
 func (x *Executor) Stream(ctx context.Context, id string, inputs map[string]any, opts ...module.CallOption) iter.Seq2[module.Chunk, error] {
 	return func(yield func(module.Chunk, error) bool) {
-		p := &Pipeline{x: x, set: x.set.Load(), moduleID: id, strategy: x.strategy.Load()}
+		p := x.pipeline(id, x.strategy.Load())
 		for _, o := range opts {
 			o(&p.opts)
 		}

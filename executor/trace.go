@@ -62,7 +62,7 @@ type StepTrace struct {
 // nil, and of a call that a middleware had run again it holds every run.
 func (x *Executor) CallWithTrace(ctx context.Context, id string, inputs map[string]any, opts ...module.CallOption) (map[string]any, *Trace, error) {
 	s := x.strategy.Load()
-	p := &Pipeline{x: x, set: x.set.Load(), moduleID: id, strategy: s}
+	p := x.pipeline(id, s)
 	for _, o := range opts {
 		o(&p.opts)
 	}

@@ -14,7 +14,8 @@ import (
 // A caller that the ACL denies learns nothing from the module itself: neither hook
 // runs. A module of another node is checked there.
 func (x *Executor) Validate(ctx context.Context, id string, inputs map[string]any, opts ...module.CallOption) *module.PreflightResult {
-	p := &Pipeline{x: x, set: x.set.Load(), moduleID: id, strategy: x.strategy.Load(), parent: module.FromContext(ctx)}
+	p := x.pipeline(id, x.strategy.Load())
+	p.parent = module.FromContext(ctx)
 	for _, o := range opts {
 		o(&p.opts)
 	}
