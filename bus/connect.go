@@ -30,7 +30,8 @@ type Options struct {
 	// Replicas of the catalogue and of the store of large bodies, where this process
 	// creates them; 1 when zero.
 	Replicas int
-	// ConnectTimeout limits the first connection attempt, 5 s when zero.
+	// ConnectTimeout limits one attempt to connect, 10 s when zero: a server that is
+	// starting on a busy machine takes the connection long before it speaks.
 	ConnectTimeout time.Duration
 	// Logger receives connection events; slog.Default() when nil.
 	Logger *slog.Logger
@@ -130,7 +131,7 @@ func serverList(o Options) string {
 func (c *Conns) natsOptions(o Options, role string) []nats.Option {
 	timeout := o.ConnectTimeout
 	if timeout <= 0 {
-		timeout = 5 * time.Second
+		timeout = 10 * time.Second
 	}
 	opts := []nats.Option{
 		nats.Name(o.Name + "/" + role),

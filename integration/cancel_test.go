@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -247,6 +248,10 @@ func TestCancelMayOvertakeItsCall(t *testing.T) {
 	}
 }
 
+// cancelledWhere is what an interrupted command line says. It names the nodes that
+// answered in time: on a busy machine not all do.
+var cancelledWhere = regexp.MustCompile(`interrupted: cancelled call \S+ on n[12]\b`)
+
 // TestInterruptedCommandLineCancels presses Ctrl-C on a call.
 func TestInterruptedCommandLineCancels(t *testing.T) {
 	t.Parallel()
@@ -269,7 +274,8 @@ func TestInterruptedCommandLineCancels(t *testing.T) {
 			if code := p.exit(cancelLimit); code != 130 {
 				t.Errorf("exit code %d, want 130", code)
 			}
-			if log := p.log(); !strings.Contains(log, "interrupted: cancelled call") || !strings.Contains(log, "n1") {
+			// Any of the two that answers first.
+			if log := p.log(); !cancelledWhere.MatchString(log) {
 				t.Errorf("it said %q, want what was cancelled and where", log)
 			}
 			s.waitIdle(cancelLimit, n1)

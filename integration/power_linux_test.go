@@ -151,7 +151,14 @@ func TestPowerLoss(t *testing.T) {
 				}
 			})
 		}
-		<-time.After(time.Duration(200+rng.IntN(600)) * time.Millisecond)
+		acknowledged := func() int {
+			mu.Lock()
+			defer mu.Unlock()
+			return len(jobs)
+		}
+		before := acknowledged()
+		eventually(t, startLimit, "tasks are acknowledged", func() bool { return acknowledged() >= before+4 })
+		<-time.After(time.Duration(rng.IntN(600)) * time.Millisecond)
 		s.router.freeze()
 		next := filepath.Join(s.dir, fmt.Sprint("nats-", round+1))
 		lost, err := diskOf(data, next)

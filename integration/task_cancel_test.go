@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -123,8 +124,15 @@ func TestCancelWhateverTheTaskDoes(t *testing.T) {
 	becomes(backing, "pending", "backing_off")
 	cancel(backing, "cancelled")
 
+	begun := func(key string) {
+		t.Helper()
+		eventually(t, startLimit, "the module of "+key+" has begun", func() bool {
+			return slices.ContainsFunc(s.effectLines(), func(line string) bool { return strings.HasPrefix(line, key+" ") })
+		})
+	}
 	running := submit(effect("running", ""))
 	becomes(running, "running", "")
+	begun("running")
 	cancel(running, "running")
 	becomes(running, "cancelled", "")
 	s.waitIdle(startLimit, n1)
@@ -132,6 +140,7 @@ func TestCancelWhateverTheTaskDoes(t *testing.T) {
 	// With every node gone: what it had ends with the lease, what waits ends at once.
 	had := submit(effect("had", `,"on_crash":"retry"`))
 	becomes(had, "running", "")
+	begun("had")
 	n1.kill()
 	waits := submit(effect("waits", ""))
 	cancel(waits, "cancelled")
