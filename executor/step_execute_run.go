@@ -82,7 +82,7 @@ func (p *Pipeline) inline() bool { return p.entry != nil && p.entry.Inline() }
 func (p *Pipeline) executeInline(started time.Time) (map[string]any, error) {
 	ref := p.ref()
 	output, err := ref.invoke(p.ctx)
-	now := time.Now()
+	now := p.now()
 	took := now.Sub(started)
 	if p.outgrown(took) {
 		p.x.log.LogAttrs(p.ctx, levelWarn, "module is too slow to run inline and gets a goroutine from now on",
