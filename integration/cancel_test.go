@@ -236,9 +236,7 @@ func TestCancelMayOvertakeItsCall(t *testing.T) {
 			}
 			// Another call is not touched.
 			h, body = enveloped(t, contextwire.NewCallID(), "demo.whoami", nil)
-			// On a machine that is too busy its accept frame comes before its result.
-			if m, err := s.request("apbus.v1.call.default._.demo.whoami", h, body); err != nil ||
-				(m.Header.Get("apbus-frame") != "result" && m.Header.Get("apbus-frame") != "accept") {
+			if m, err := s.request("apbus.v1.call.default._.demo.whoami", h, body); err != nil || m.Header.Get("apbus-frame") != "result" {
 				t.Errorf("another call: %v, %v", m, err)
 			}
 			if lines := s.effectLines(); len(lines) != 0 {
@@ -250,7 +248,7 @@ func TestCancelMayOvertakeItsCall(t *testing.T) {
 
 // cancelledWhere is what an interrupted command line says. It names the nodes that
 // answered in time: on a busy machine not all do.
-var cancelledWhere = regexp.MustCompile(`interrupted: cancelled call \S+ on n[12]\b`)
+var cancelledWhere = regexp.MustCompile(`interrupted: cancelled call [\w-]+(, [\w-]+)* on n[12]\b`)
 
 // TestInterruptedCommandLineCancels presses Ctrl-C on a call.
 func TestInterruptedCommandLineCancels(t *testing.T) {

@@ -365,14 +365,44 @@ func (s *system) peer() *nats.Conn {
 	return s.conn
 }
 
-// request sends a message and waits for the first answer.
+// request sends a message and waits for the answer that ends it. On a busy machine a
+// call gets an accept frame before, and a node that had no processor for a while sends
+// back what came meanwhile: that is to be tried again.
 func (s *system) request(subject string, header nats.Header, body []byte) (*nats.Msg, error) {
 	s.t.Helper()
-	m, err := s.peer().RequestMsg(&nats.Msg{Subject: subject, Header: header, Data: body}, 10*time.Second)
-	if err == nil {
+	for end := time.Now().Add(startLimit); ; {
+		m, err := s.ask(subject, header, body)
+		if err != nil {
+			return nil, err
+		}
 		s.remember(string(m.Data) + fmt.Sprint(m.Header))
+		if !strings.Contains(string(m.Data), "the node was away") || time.Now().After(end) {
+			return m, nil
+		}
 	}
-	return m, err
+}
+
+func (s *system) ask(subject string, header nats.Header, body []byte) (*nats.Msg, error) {
+	inbox := nats.NewInbox()
+	sub, err := s.peer().SubscribeSync(inbox)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = sub.Unsubscribe() }()
+	if err := s.peer().PublishMsg(&nats.Msg{Subject: subject, Reply: inbox, Header: header, Data: body}); err != nil {
+		return nil, err
+	}
+	for {
+		m, err := sub.NextMsg(10 * time.Second)
+		switch {
+		case err != nil:
+			return nil, err
+		case len(m.Data) == 0 && m.Header.Get("Status") == "503":
+			return nil, nats.ErrNoResponders
+		case m.Header.Get("apbus-frame") != "accept":
+			return m, nil
+		}
+	}
 }
 
 // subject is one of the control subjects of n.

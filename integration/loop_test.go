@@ -96,7 +96,11 @@ func proposal(kind, target, cited string, fields map[string]any) draft {
 // pass has one pass made over all evidence and returns its result.
 func (s *school) pass() map[string]any {
 	s.t.Helper()
-	a := s.do(http.MethodPost, "/v1/loop/run", `{"full_sweep":true}`)
+	var a answer
+	eventually(s.t, startLimit, "nobody else makes a pass", func() bool {
+		a = s.do(http.MethodPost, "/v1/loop/run", `{"full_sweep":true}`)
+		return a.doc["skip_reason"] != "lock_held"
+	})
 	if a.status != http.StatusOK || a.doc["outcome"] != "ran" {
 		s.t.Fatalf("a pass: %v", a)
 	}
