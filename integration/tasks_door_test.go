@@ -35,10 +35,10 @@ func TestTasksThroughTheFrontDoor(t *testing.T) {
 	}
 
 	// Watched by its events over HTTP, resumed, and shown with its timeline.
-	id := cli(0, "submit", "demo.sleep", "ms=1500", "steps=5", "--key", "once")
+	id := cli(0, "submit", "demo.sleep", "ms=4000", "steps=10", "--key", "once")
 	watch := s.startCLI("tasks", "watch", id)
 	watch.line("demo.sleep")
-	if out := cli(0, "wait", id); out != `{"slept_ms":1500}` {
+	if out := cli(0, "wait", id); out != `{"slept_ms":4000}` {
 		t.Errorf("wait: %s", out)
 	}
 	if code := watch.exit(10 * time.Second); code != 0 || !strings.Contains(watch.stdout(), "\tprogress\t[") || !strings.Contains(watch.stdout(), "\tcompleted") {
@@ -55,7 +55,7 @@ func TestTasksThroughTheFrontDoor(t *testing.T) {
 	if out := cli(0, "show", id); !strings.Contains(out, "pending queued\tsubmitted") || !strings.Contains(out, "running\tstarted\t1\tn") {
 		t.Errorf("show: %s", out)
 	}
-	if out := cli(0, "submit", "demo.sleep", "ms=1500", "steps=5", "--key", "once"); out != id {
+	if out := cli(0, "submit", "demo.sleep", "ms=4000", "steps=10", "--key", "once"); out != id {
 		t.Errorf("submitted again: %s, want %s", out, id)
 	}
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"regexp"
 	"strings"
 	"sync"
 	"syscall"
@@ -92,6 +93,9 @@ func (s *terminal) exit(limit time.Duration) (int, string) {
 	}
 }
 
+// partly is a bar on its way; on a busy machine some of its steps are left out.
+var partly = regexp.MustCompile(` [2468]0%`)
+
 func TestCallsOnATerminal(t *testing.T) {
 	t.Parallel()
 	s, n1, n2 := startPair(t)
@@ -103,7 +107,7 @@ func TestCallsOnATerminal(t *testing.T) {
 			}
 
 			code, shown := run("call", "demo.sleep", "ms=1000", "steps=5").exit(requestLimit)
-			if code != 0 || !strings.Contains(shown, "demo.sleep [====") || !strings.Contains(shown, " 60%") {
+			if code != 0 || !strings.Contains(shown, "demo.sleep [====") || !partly.MatchString(shown) {
 				t.Errorf("exit code %d, no bar: %q", code, shown)
 			}
 			if !strings.HasSuffix(shown, "\r\x1b[K{\r\n  \"slept_ms\": 1000\r\n}\r\n") {
