@@ -1,6 +1,9 @@
 package task
 
-import "maps"
+import (
+	"maps"
+	"slices"
+)
 
 // priorities is how many there are, defaultPriority what a submission has that names
 // none.
@@ -115,6 +118,7 @@ type queue struct {
 	keys     map[string]*keyState
 	pollers  []*poller // who waits for work of this module, oldest first
 	asked    map[string]Stamp
+	lookAt   int  // how many that asked make the next one look for those that are gone
 	rerun    bool // as the last node that asked for its work said
 }
 
@@ -124,6 +128,20 @@ type keyState struct {
 	name   string
 	shares int
 	lanes  lanes
+}
+
+// ask notes that a node asked for work. w is locked.
+func (q *queue) ask(node string, now Stamp, rerun bool) {
+	if len(q.asked) >= q.lookAt {
+		q.lookAt = 2*q.hosts(now) + 16
+	}
+	q.asked[node], q.rerun = now, rerun
+}
+
+// idle reports whether nothing would be lost with q.
+func (q *queue) idle(now Stamp) bool {
+	waits := slices.ContainsFunc(q.pollers, func(p *poller) bool { return !p.gone })
+	return len(q.all.items) == q.all.gone && !q.stored && !waits && q.hosts(now) == 0
 }
 
 // hosts counts the nodes that asked for work lately.

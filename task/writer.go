@@ -40,6 +40,7 @@ type Writer struct {
 	items     map[taskID]*item
 	all       ordered
 	queues    map[string]*queue
+	lookAt    int // how many queues make claims look for idle ones
 	idem      map[idemKey]*item
 	children  map[taskID][]*item
 	approvals map[string]map[*item]struct{}

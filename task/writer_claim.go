@@ -3,6 +3,7 @@ package task
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"time"
 
@@ -117,13 +118,24 @@ func (w *Writer) rerunnable(req ClaimRequest) map[string]bool {
 // locked.
 func (w *Writer) asks(req ClaimRequest, rerun map[string]bool) []*queue {
 	now := At(time.Now())
+	w.forgetIdle(now)
 	queues := make([]*queue, 0, len(req.Modules))
 	for _, id := range req.Modules {
 		q := w.queueOf(id)
-		q.asked[req.Node], q.rerun = now, rerun[id]
+		q.ask(req.Node, now, rerun[id])
 		queues = append(queues, q)
 	}
 	return queues
+}
+
+// forgetIdle drops queues that nodes asked for once and nobody has work in, as often
+// as their number has doubled: claims name any module. w is locked.
+func (w *Writer) forgetIdle(now Stamp) {
+	if len(w.queues) < w.lookAt {
+		return
+	}
+	maps.DeleteFunc(w.queues, func(_ string, q *queue) bool { return q.idle(now) })
+	w.lookAt = 2*len(w.queues) + maxModules
 }
 
 // waits adds a poller to those of q.
