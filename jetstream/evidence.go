@@ -93,7 +93,7 @@ func OpenEvidence(ctx context.Context, o EvidenceOptions) (*EvidenceStore, error
 // ensure finds or creates the stream.
 func (s *EvidenceStore) ensure(ctx context.Context) error {
 	want := s.wanted()
-	info, err := s.find(ctx, want)
+	info, err := findLight(ctx, s.o.JS, want)
 	if err != nil {
 		return err
 	}
@@ -130,16 +130,18 @@ func (s *EvidenceStore) wanted() natsjs.StreamConfig {
 	return c
 }
 
-func (s *EvidenceStore) find(ctx context.Context, want natsjs.StreamConfig) (*natsjs.StreamConfig, error) {
+// findLight returns the settings of a stream of records that may be lost with the power
+// of the machine, and creates it where it is missing.
+func findLight(ctx context.Context, js natsjs.JetStream, want natsjs.StreamConfig) (*natsjs.StreamConfig, error) {
 	for range 4 {
-		found, err := s.o.JS.Stream(ctx, want.Name)
+		found, err := js.Stream(ctx, want.Name)
 		if err == nil {
 			return &found.CachedInfo().Config, nil
 		}
 		if !errors.Is(err, natsjs.ErrStreamNotFound) {
 			return nil, unavailable(fmt.Errorf("look for stream %s: %w", want.Name, err))
 		}
-		made, err := s.o.JS.CreateStream(ctx, want)
+		made, err := js.CreateStream(ctx, want)
 		if err == nil {
 			return &made.CachedInfo().Config, nil
 		}

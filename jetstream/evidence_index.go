@@ -127,7 +127,7 @@ func (s *EvidenceStore) ByHash(ctx context.Context, hashes []string) (map[string
 		return nil, err
 	}
 	for group := range groups(slices.Sorted(maps.Keys(places))) {
-		for seq, body := range s.bodies(ctx, evidenceRange{from: group[0], upTo: group[len(group)-1]}) {
+		for seq, body := range s.raw.bodies(ctx, readRange{from: group[0], upTo: group[len(group)-1]}) {
 			if body.err != nil {
 				return nil, body.err
 			}
@@ -163,7 +163,7 @@ func (s *EvidenceStore) places(ctx context.Context, hashes []string) (map[uint64
 	x := &s.index
 	x.mu.Lock() // reading under it is what makes others wait for the same reading
 	defer x.mu.Unlock()
-	for seq, body := range s.bodies(ctx, evidenceRange{from: max(x.next, 1)}) {
+	for seq, body := range s.raw.bodies(ctx, readRange{from: max(x.next, 1)}) {
 		if body.err != nil {
 			return nil, body.err
 		}

@@ -1,68 +1,15 @@
 package jetstream
 
 import (
-	"context"
-	"errors"
-	"log/slog"
-	"sync"
-	"sync/atomic"
-	"time"
-
 	"github.com/nats-io/nats.go"
 
 	"github.com/apbus/apbus/contextwire"
-	"github.com/apbus/apbus/module"
 )
-
-const (
-	// evidenceBatch is how many records are sent before one is acknowledged.
-	evidenceBatch = 256
-	// evidenceRetry is the pause before a batch is sent again, evidencePatience how
-	// long it is tried.
-	evidenceRetry    = 250 * time.Millisecond
-	evidencePatience = 30 * time.Second
-	evidenceAck      = 5 * time.Second
-	// headerMsgID lets the stream drop what it has already.
-	headerMsgID = "Nats-Msg-Id"
-)
-
-// PublisherOptions configures an [EvidencePublisher]. The zero value is usable.
-type PublisherOptions struct {
-	// Node and Boot name this process in the records; a random Boot when empty.
-	Node, Boot string
-	// Buffer is how many records wait at most, 8192 when zero. What finds no room is
-	// dropped and counted.
-	Buffer int
-}
 
 // EvidencePublisher writes records in the background. [EvidencePublisher.Record]
 // never blocks. It is safe for concurrent use; close it before the connection.
 type EvidencePublisher struct {
-	s     *EvidenceStore
-	node  string
-	boot  atomic.Pointer[string]
-	queue chan *contextwire.Evidence
-	n     uint64 // of the writing goroutine
-
-	recorded, published, dropped, refused atomic.Uint64
-	lastWarning                           time.Time // of the writing goroutine
-	warned                                uint64
-
-	closing  chan struct{}
-	close    sync.Once
-	life     context.Context
-	giveUp   context.CancelCauseFunc
-	finished chan struct{}
-}
-
-// EvidenceStats counts what became of the records of one publisher.
-type EvidenceStats struct {
-	// Recorded were taken; Published of these are stored.
-	Recorded, Published uint64
-	// Dropped found no room, or could not be stored in time. Refused had no form.
-	Dropped, Refused uint64
-	// Waiting are in the buffer now.
-	Waiting int
+	*publisher[*contextwire.Evidence]
 }
 
 // Publisher starts a publisher.
@@ -70,151 +17,12 @@ func (s *EvidenceStore) Publisher(o PublisherOptions) *EvidencePublisher {
 	if o.Buffer <= 0 {
 		o.Buffer = 8192
 	}
-	if o.Boot == "" {
-		o.Boot = module.NewSpanID()[:10]
-	}
-	p := &EvidencePublisher{
-		s: s, node: o.Node, queue: make(chan *contextwire.Evidence, o.Buffer),
-		closing: make(chan struct{}), finished: make(chan struct{}),
-	}
-	p.boot.Store(&o.Boot)
-	p.life, p.giveUp = context.WithCancelCause(context.Background())
-	go func() {
-		defer close(p.finished)
-		p.run()
-	}()
-	return p
-}
-
-// SetBoot names the run of the process, once it is known.
-func (p *EvidencePublisher) SetBoot(boot string) { p.boot.Store(&boot) }
-
-// Record takes a record, whose namespace, process and number it fills in, and keeps
-// it. It never blocks: without room the record is dropped and counted. After Close
-// everything is.
-func (p *EvidencePublisher) Record(e *contextwire.Evidence) {
-	select {
-	case <-p.closing:
-		p.dropped.Add(1)
-		return
-	default:
-	}
-	select {
-	case p.queue <- e:
-		p.recorded.Add(1)
-	default:
-		p.dropped.Add(1)
-	}
-}
-
-// Stats tells what became of the records.
-func (p *EvidencePublisher) Stats() EvidenceStats {
-	return EvidenceStats{
-		Recorded: p.recorded.Load(), Published: p.published.Load(),
-		Dropped: p.dropped.Load(), Refused: p.refused.Load(), Waiting: len(p.queue),
-	}
-}
-
-// Close stores what waits, until ctx ends, and stops. Closing twice waits too.
-func (p *EvidencePublisher) Close(ctx context.Context) {
-	p.close.Do(func() { close(p.closing) })
-	select {
-	case <-p.finished:
-	case <-ctx.Done():
-		p.giveUp(context.Cause(ctx))
-		<-p.finished
-	}
-	p.giveUp(errors.New("the publisher is closed"))
-}
-
-// run sends batches: whatever has gathered while the last one was on its way.
-func (p *EvidencePublisher) run() {
-	batch := make([]*nats.Msg, 0, evidenceBatch)
-	for {
-		batch = batch[:0]
-		open := true
-		select {
-		case e := <-p.queue:
-			batch = p.add(batch, e)
-		case <-p.closing:
-			open = false
+	return &EvidencePublisher{publish(s.raw, s.log, "evidence", o, func(by origin, e *contextwire.Evidence) (*nats.Msg, error) {
+		e.NS, e.Node, e.Boot, e.N = s.o.Namespace, by.node, by.boot, by.n
+		body, err := contextwire.EncodeEvidence(e)
+		if err != nil {
+			return nil, err
 		}
-		for full := false; len(batch) < evidenceBatch && !full; {
-			select {
-			case e := <-p.queue:
-				batch = p.add(batch, e)
-			default:
-				full = true
-			}
-		}
-		if len(batch) > 0 {
-			p.send(batch)
-		}
-		if !open && len(batch) == 0 && len(p.queue) == 0 {
-			return
-		}
-		p.warn()
-	}
-}
-
-// add encodes a record. The same bytes are sent whenever it is sent again.
-func (p *EvidencePublisher) add(batch []*nats.Msg, e *contextwire.Evidence) []*nats.Msg {
-	p.n++
-	e.NS, e.Node, e.Boot, e.N = p.s.o.Namespace, p.node, *p.boot.Load(), p.n
-	body, err := contextwire.EncodeEvidence(e)
-	if err != nil {
-		p.refused.Add(1)
-		return batch
-	}
-	m := &nats.Msg{Subject: p.s.subject(e), Data: body, Header: nats.Header{headerMsgID: {contextwire.EvidenceHash(body)}}}
-	return append(batch, m)
-}
-
-// send stores a batch. Only the last message asks for an acknowledgement: messages of
-// one connection are stored in order, and one that comes again is dropped by its
-// hash, so a batch that is not acknowledged is sent again as a whole.
-func (p *EvidencePublisher) send(batch []*nats.Msg) {
-	deadline := time.Now().Add(evidencePatience)
-	for {
-		err := p.try(batch)
-		if err == nil {
-			p.published.Add(uint64(len(batch)))
-			return
-		}
-		if p.life.Err() != nil || time.Now().After(deadline) {
-			p.dropped.Add(uint64(len(batch)))
-			p.s.log.Warn("evidence is lost", "records", len(batch), "cause", err)
-			return
-		}
-		pause := time.NewTimer(evidenceRetry)
-		select {
-		case <-pause.C:
-		case <-p.life.Done():
-			pause.Stop()
-		}
-	}
-}
-
-func (p *EvidencePublisher) try(batch []*nats.Msg) error {
-	last := len(batch) - 1
-	for _, m := range batch[:last] {
-		if err := p.s.raw.nc.PublishMsg(m); err != nil {
-			return err //nolint:wrapcheck // logged as the cause
-		}
-	}
-	ctx, stop := context.WithTimeoutCause(p.life, evidenceAck, errNoAnswer)
-	defer stop()
-	_, err := p.s.raw.publish(ctx, batch[last])
-	return err
-}
-
-// warn tells of drops, at most every ten seconds.
-func (p *EvidencePublisher) warn() {
-	dropped := p.dropped.Load() + p.refused.Load()
-	if dropped == p.warned || time.Since(p.lastWarning) < 10*time.Second {
-		return
-	}
-	p.s.log.LogAttrs(p.life, slog.LevelWarn, "evidence was dropped",
-		slog.Uint64("records", dropped-p.warned), slog.Uint64("total", dropped))
-	p.warned, p.lastWarning = dropped, time.Now()
+		return &nats.Msg{Subject: s.subject(e), Data: body, Header: nats.Header{headerMsgID: {contextwire.EvidenceHash(body)}}}, nil
+	})}
 }

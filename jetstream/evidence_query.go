@@ -85,7 +85,7 @@ func (s *EvidenceStore) Evidence(ctx context.Context, q contextwire.EvidenceQuer
 // before is older than what is wanted, or gone.
 func (s *EvidenceStore) stretch(ctx context.Context, q *contextwire.EvidenceQuery, begin, end uint64) (found []contextwire.EvidenceItem, old bool, err error) {
 	first := true
-	for seq, body := range s.bodies(ctx, evidenceRange{from: begin, upTo: end, subject: s.filter(q)}) {
+	for seq, body := range s.raw.bodies(ctx, readRange{from: begin, upTo: end, subject: s.filter(q)}) {
 		if body.err != nil {
 			return nil, false, body.err
 		}
@@ -128,7 +128,7 @@ func (s *EvidenceStore) Follow(ctx context.Context, q contextwire.EvidenceQuery,
 		tick := time.NewTicker(evidencePoll)
 		defer tick.Stop()
 		for {
-			for seq, body := range s.bodies(ctx, evidenceRange{from: after + 1, subject: subject}) {
+			for seq, body := range s.raw.bodies(ctx, readRange{from: after + 1, subject: subject}) {
 				if body.err != nil {
 					if ctx.Err() != nil {
 						return

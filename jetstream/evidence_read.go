@@ -2,182 +2,19 @@ package jetstream
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"iter"
 	"log/slog"
-	"strconv"
-	"sync"
 	"time"
-
-	"github.com/nats-io/nats.go"
 
 	"github.com/apbus/apbus/contextwire"
 	"github.com/apbus/apbus/loop"
 )
 
-const (
-	evidencePage      = 2048
-	evidencePageBytes = 4 << 20
-	// countLimit is how many records Count decodes to tell the errors.
-	countLimit = 100_000
-)
+// countLimit is how many records Count decodes to tell the errors.
+const countLimit = 100_000
 
 var _ loop.Reader = (*EvidenceStore)(nil)
-
-// evidenceRange is which part of the stream is read.
-type evidenceRange struct {
-	from    uint64    // the first sequence
-	upTo    uint64    // the last one, 0 for the end of the stream
-	since   time.Time // instead of from, when not zero
-	subject string    // filter, all when empty
-}
-
-// evidencePages is what one request brought: bodies without headers, in order.
-type evidencePages struct {
-	messages []*nats.Msg
-	first    uint64 // sequence of the first, when they are without headers
-	next     uint64
-	end      bool
-	err      error
-}
-
-// pages reads a range in batches, one ahead of the receiver, and never one record a
-// request.
-func (s *EvidenceStore) pages(ctx context.Context, r evidenceRange) iter.Seq[evidencePages] {
-	return func(yield func(evidencePages) bool) {
-		ctx, stop := context.WithCancelCause(ctx)
-		ahead := make(chan evidencePages)
-		var wg sync.WaitGroup
-		defer wg.Wait()
-		defer stop(errors.New("nobody reads on"))
-		wg.Go(func() {
-			defer close(ahead)
-			s.fetch(ctx, r, ahead)
-		})
-		for p := range ahead {
-			if !yield(p) {
-				return
-			}
-		}
-	}
-}
-
-func (s *EvidenceStore) fetch(ctx context.Context, r evidenceRange, ahead chan<- evidencePages) {
-	inbox := s.raw.nc.NewInbox()
-	arrived := make(chan *nats.Msg, evidencePage+1)
-	sub, err := s.raw.nc.ChanSubscribe(inbox, arrived)
-	if err == nil {
-		defer func() { _ = sub.Unsubscribe() }() // fails only on a closed connection
-	}
-	// The first page says the place of each record; the ones after it follow on.
-	bare := false
-	for {
-		p := evidencePages{err: err}
-		if err == nil {
-			p = s.page(ctx, inbox, arrived, r, bare)
-		}
-		if errors.Is(p.err, errGap) {
-			bare = false // something went meanwhile; each record has to say its place
-			continue
-		}
-		select {
-		case ahead <- p:
-		case <-ctx.Done():
-			return
-		}
-		if p.err != nil || p.end {
-			return
-		}
-		r.from, r.since = p.next, time.Time{}
-		bare = r.subject == "" // with a filter, sequences have gaps
-	}
-}
-
-var errGap = errors.New("sequences have gaps")
-
-// page asks for one batch. Without headers an answer is half as large, and the
-// sequences follow from the last one, which the end of the batch tells.
-func (s *EvidenceStore) page(ctx context.Context, inbox string, arrived <-chan *nats.Msg, r evidenceRange, bare bool) evidencePages {
-	batch := uint64(evidencePage)
-	if r.upTo > 0 && r.subject == "" {
-		batch = min(batch, r.upTo-min(r.upTo, r.from)+1)
-	}
-	ask := map[string]any{"batch": batch, "max_bytes": evidencePageBytes}
-	if r.since.IsZero() {
-		ask["seq"] = max(r.from, 1)
-	} else {
-		ask["start_time"] = r.since.UTC()
-	}
-	if r.subject != "" {
-		ask["next_by_subj"] = r.subject
-	}
-	if bare {
-		ask["no_hdr"] = true
-	}
-	request, err := json.Marshal(ask)
-	if err != nil {
-		return evidencePages{err: fmt.Errorf("read evidence: %w", err)}
-	}
-	if err := s.raw.nc.PublishMsg(&nats.Msg{Subject: s.raw.api + "DIRECT.GET." + s.raw.stream, Reply: inbox, Data: request}); err != nil {
-		return evidencePages{err: unavailable(fmt.Errorf("read evidence: %w", err))}
-	}
-	var p evidencePages
-	silence := time.NewTimer(loadSilence)
-	defer silence.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			p.err = context.Cause(ctx)
-			return p
-		case <-silence.C:
-			p.err = unavailable(fmt.Errorf("read evidence: %w", errNoAnswer))
-			return p
-		case m := <-arrived:
-			silence.Reset(loadSilence)
-			switch status := m.Header.Get("Status"); status {
-			case "":
-				p.messages = append(p.messages, m)
-			case "404":
-				p.end = true
-				return p
-			case "204":
-				return p.finish(m, r)
-			default:
-				p.err = unavailable(fmt.Errorf("read evidence: %s %s", status, m.Header.Get("Description")))
-				return p
-			}
-		}
-	}
-}
-
-// finish reads the end of a batch.
-func (p evidencePages) finish(m *nats.Msg, r evidenceRange) evidencePages {
-	last, err := strconv.ParseUint(m.Header.Get("Nats-Last-Sequence"), 10, 64)
-	if err != nil {
-		p.err = unavailable(fmt.Errorf("read evidence: sequence: %w", err))
-		return p
-	}
-	n := uint64(len(p.messages))
-	p.next = last + 1
-	p.end = n == 0 || m.Header.Get("Nats-Num-Pending") == "0" || (r.upTo > 0 && last >= r.upTo)
-	if n > 0 && p.messages[0].Header.Get("Nats-Sequence") == "" {
-		if p.first = r.from; p.next-n != r.from {
-			p.err = errGap
-		}
-	}
-	return p
-}
-
-// seq is the sequence of the i-th record.
-func (p *evidencePages) seq(i int) uint64 {
-	if p.first > 0 {
-		return p.first + uint64(i) //nolint:gosec // not negative
-	}
-	n, _ := strconv.ParseUint(p.messages[i].Header.Get("Nats-Sequence"), 10, 64) // 0 matches nothing
-	return n
-}
 
 // decode reads a record. One that cannot be read is told of once and passed over.
 func (s *EvidenceStore) decode(ctx context.Context, seq uint64, body []byte) (*contextwire.Evidence, string, bool) {
@@ -218,7 +55,7 @@ func (s *EvidenceStore) Records(ctx context.Context, q loop.Query) iter.Seq2[*lo
 			notes = s.index.begin()
 			defer notes.end()
 		}
-		for seq, body := range s.bodies(ctx, part) {
+		for seq, body := range s.raw.bodies(ctx, part) {
 			if body.err != nil {
 				yield(nil, body.err)
 				return
@@ -245,8 +82,8 @@ func (s *EvidenceStore) mayHold(q loop.Query) bool {
 	return false
 }
 
-func (s *EvidenceStore) rangeOf(q loop.Query) evidenceRange {
-	r := evidenceRange{from: q.AfterSeq + 1}
+func (s *EvidenceStore) rangeOf(q loop.Query) readRange {
+	r := readRange{from: q.AfterSeq + 1}
 	if q.AfterSeq == 0 && !q.Since.IsZero() {
 		// A record is stored after it ended, so what ended since then is stored since.
 		r.since = q.Since
@@ -255,29 +92,6 @@ func (s *EvidenceStore) rangeOf(q loop.Query) evidenceRange {
 		r.subject = s.base + string(q.Types[0]) + ".>"
 	}
 	return r
-}
-
-type evidenceBody struct {
-	data []byte
-	err  error
-}
-
-// bodies ranges over a part of the stream.
-func (s *EvidenceStore) bodies(ctx context.Context, r evidenceRange) iter.Seq2[uint64, evidenceBody] {
-	return func(yield func(uint64, evidenceBody) bool) {
-		for p := range s.pages(ctx, r) {
-			for i, m := range p.messages {
-				seq := p.seq(i)
-				if (r.upTo > 0 && seq > r.upTo) || !yield(seq, evidenceBody{data: m.Data}) {
-					return
-				}
-			}
-			if p.err != nil {
-				yield(0, evidenceBody{err: p.err})
-				return
-			}
-		}
-	}
 }
 
 // Count implements [loop.Reader]. To tell errors it decodes at most 100,000 records.

@@ -80,7 +80,7 @@ func TestEvidenceRoundTrip(t *testing.T) {
 		p.Record(&contextwire.Evidence{Type: contextwire.EvidenceNote, At: contextwire.EvidenceTime(time.Now()), Text: "slow today"})
 		p.Record(&contextwire.Evidence{Type: contextwire.EvidenceCall}) // has no form
 		closePublisher(t, p)
-		if got, want := p.Stats(), (durable.EvidenceStats{Recorded: n + 2, Published: n + 1, Refused: 1}); got != want {
+		if got, want := p.Stats(), (durable.PublisherStats{Recorded: n + 2, Published: n + 1, Refused: 1}); got != want {
 			t.Errorf("stats %+v, want %+v", got, want)
 		}
 		all := readAll(t, s, loop.Query{})

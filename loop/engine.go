@@ -18,6 +18,9 @@ type Options struct {
 	// Embedder tells how near two lessons are in meaning; without one their words are
 	// compared.
 	Embedder Embedder
+	// PlanRuns is the journal by which revisions of plans are rehearsed, nil for none;
+	// then the policy cannot ask for it.
+	PlanRuns PlanRuns
 	// Policy is [DefaultPolicy] when nil.
 	Policy *Policy
 	// Registered tells whether a module can be called now; a plan names only such
@@ -39,6 +42,7 @@ type Engine struct {
 	ground     Backend
 	embedder   Embedder
 	policy     Policy
+	planRuns   PlanRuns
 	registered func(string) bool
 	templates  map[string]string
 	log        *slog.Logger
@@ -51,7 +55,7 @@ func New(o Options) (*Engine, error) {
 	}
 	e := &Engine{
 		store: o.Store, knowledge: NewKnowledge(o.Store), analyzers: o.Analyzers, backend: o.Backend, ground: o.Ground, embedder: o.Embedder,
-		registered: o.Registered, templates: llmTemplates(), log: o.Logger,
+		registered: o.Registered, planRuns: o.PlanRuns, templates: llmTemplates(), log: o.Logger,
 	}
 	e.reader = JoinReaders(o.Reader, e.knowledge.Reader())
 	if e.log == nil {
@@ -69,6 +73,9 @@ func New(o Options) (*Engine, error) {
 	}
 	if err := e.policy.check(); err != nil {
 		return nil, err
+	}
+	if e.policy.PlanReplay != nil && e.planRuns == nil {
+		return nil, module.Errorf(module.CodeConfigInvalid, "policy: plan_replay needs a journal of plan runs")
 	}
 	seen := map[string]bool{familyLLM: true}
 	for _, a := range e.analyzers {

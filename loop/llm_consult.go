@@ -43,9 +43,14 @@ func (p *pass) consult(ctx context.Context) error {
 	f.Proposed = len(drafts)
 	var list []*resolved
 	for _, d := range drafts {
-		if r := p.resolve(b, d); r != nil {
-			list = append(list, r)
+		r := p.resolve(ctx, b, d)
+		if r == nil {
+			continue
 		}
+		if r.err != nil {
+			return r.err
+		}
+		list = append(list, r)
 	}
 	grounded := p.groundDrafts(ctx, b, list)
 	verdicts := p.verify(ctx, b, list, grounded)
@@ -266,7 +271,11 @@ func (p *pass) stampDraft(b *bundle, r *resolved, confidence float64) *Recommend
 	for _, n := range r.cited {
 		rec.Evidence = append(rec.Evidence, b.items[n].Hash)
 	}
+	rec.Replay = r.replay
 	if r.ops == nil {
+		if r.replay != nil {
+			rec.Importance = r.importance
+		}
 		if r.why != "" {
 			rec.Proposal.Data["advisory_because"] = r.why
 		}

@@ -1,6 +1,7 @@
 package loop
 
 import (
+	"context"
 	"maps"
 	"slices"
 	"strconv"
@@ -216,7 +217,7 @@ func edgesText(graph *plan.Plan) string {
 }
 
 // planRevision makes edits of a live plan executable; all of them or none.
-func (p *pass) planRevision(r *resolved, d PlanRevision) string {
+func (p *pass) planRevision(ctx context.Context, r *resolved, d PlanRevision) string {
 	if r.target.Scheme != SchemeGrain {
 		return whyTarget
 	}
@@ -253,6 +254,15 @@ func (p *pass) planRevision(r *resolved, d PlanRevision) string {
 		r.change += " " + clean(Cap(e.Path, MaxTargetLen)) + ": " + literal(e.From) + " -> " + literal(e.To) + ";"
 	}
 	r.content = r.change
+	if r.replay, err = p.rehearse(ctx, item.Hash, graph, next); err != nil {
+		r.err = err
+		return "it cannot be rehearsed"
+	}
+	if r.replay != nil && r.replay.Verdict == RehearsalRefused {
+		r.importance = 0.4
+		p.result.Funnel.AdvisoryReplay++
+		return r.replay.Because
+	}
 	r.ops = func(float64) []Op { return []Op{op} }
 	return ""
 }
@@ -272,13 +282,14 @@ func PlanOf(i *Item) (*plan.Plan, error) {
 	return plan.FromMap(m)
 }
 
-// PlanModule makes the module of a live plan, plan.<name>.
-func PlanModule(i *Item) (*plan.Module, error) {
+// PlanModule makes the module of a live plan, plan.<name>, which tells the journal of
+// its runs; nil for none.
+func PlanModule(i *Item, journal plan.Journal) (*plan.Module, error) {
 	graph, err := PlanOf(i)
 	if err != nil {
 		return nil, err
 	}
 	return plan.NewModule(plan.About{
-		Name: i.Name, Description: i.Text("description"), WhenToUse: i.Text("when_to_use"), Rec: i.Rec,
+		Name: i.Name, Description: i.Text("description"), WhenToUse: i.Text("when_to_use"), Rec: i.Rec, Hash: i.Hash, Journal: journal,
 	}, graph)
 }

@@ -2,6 +2,7 @@ package loop
 
 import (
 	"cmp"
+	"context"
 	"slices"
 	"strings"
 )
@@ -28,7 +29,11 @@ type resolved struct {
 	// lesson is the text of an authored lesson.
 	lesson  string
 	evalset string
-	ops     func(confidence float64) []Op
+	// replay is how journaled runs fare under a revision of their plan.
+	replay *Rehearsal
+	// err ends the pass: the store could not be read.
+	err error
+	ops func(confidence float64) []Op
 
 	// why says why it is only advisory, "" when it never was more.
 	why string
@@ -44,7 +49,7 @@ func (r *resolved) claim() string {
 
 // resolve returns nil for a draft that is dropped: without a citation that holds, on
 // a target that a model may not touch, or of no confidence of its own.
-func (p *pass) resolve(b *bundle, d LLMDraft) *resolved {
+func (p *pass) resolve(ctx context.Context, b *bundle, d LLMDraft) *resolved {
 	f := p.result.Funnel
 	r := &resolved{draft: d, summary: clean(Cap(d.Summary, MaxSummaryLen)), guidance: clean(Cap(d.Guidance, MaxGuidanceLen))}
 	f.UnresolvedCitations += max(0, len(d.Evidence)-MaxCitations)
@@ -82,7 +87,7 @@ func (p *pass) resolve(b *bundle, d LLMDraft) *resolved {
 		r.why = "it cites too little"
 	default:
 		r.kind = proposal.Kind()
-		r.why = p.execute(b, r, proposal)
+		r.why = p.execute(ctx, b, r, proposal)
 	}
 	if r.why != "" {
 		if r.ops = nil; len(r.cited) >= p.policy.MinEvidence {
@@ -123,7 +128,7 @@ func (b *bundle) majority(cited []int) string {
 }
 
 // execute makes a proposal executable, or says why it is only advisory.
-func (p *pass) execute(b *bundle, r *resolved, proposal DraftProposal) (why string) {
+func (p *pass) execute(ctx context.Context, b *bundle, r *resolved, proposal DraftProposal) (why string) {
 	switch d := proposal.(type) {
 	case LessonProposal:
 		return p.lesson(r, d)
@@ -132,7 +137,7 @@ func (p *pass) execute(b *bundle, r *resolved, proposal DraftProposal) (why stri
 	case QueryRevision:
 		return p.queryRevision(r, d)
 	case PlanRevision:
-		return p.planRevision(r, d)
+		return p.planRevision(ctx, r, d)
 	case CodeRevision:
 		return p.codeRevision(r, d)
 	case SkillProposal:

@@ -67,6 +67,8 @@ type Policy struct {
 	MaxPendingLLM int
 	// OutcomeEvalset has drafts of a model measured by an evalset, nil for not.
 	OutcomeEvalset *OutcomeEvalset
+	// PlanReplay has revisions of plans judged by the journal of plan runs, nil for not.
+	PlanReplay *PlanReplay
 	// ReservedRelations are relations a model may not write, beside those of the loop.
 	ReservedRelations []string
 }
@@ -116,6 +118,8 @@ func (p *Policy) check() error {
 		return bad("a number is out of range")
 	case p.OutcomeEvalset != nil && !p.OutcomeEvalset.check():
 		return bad("outcome_evalset is not usable")
+	case p.PlanReplay != nil && !p.PlanReplay.check():
+		return bad("plan_replay is not usable")
 	}
 	return nil
 }
@@ -275,6 +279,7 @@ func (r *policyReader) read(p *Policy) {
 	r.number("max_pending_llm", &p.MaxPendingLLM)
 	r.texts("reserved_relations", &p.ReservedRelations)
 	r.outcomeEvalset(p)
+	r.planReplay(p)
 	r.end()
 	if r.err == nil {
 		r.err = p.check()

@@ -107,6 +107,8 @@ type Recommendation struct {
 	Guidance        string          `json:"guidance,omitempty"`
 	EvalsetHash     string          `json:"evalset_hash,omitempty"`
 	NearDuplicateOf []NearDuplicate `json:"near_duplicate_of,omitempty"`
+	// Replay is how journaled runs of a plan fared under its revision when it was drafted.
+	Replay *Rehearsal `json:"replay,omitempty"`
 	// Scope are the namespaces the producer looked at, sorted.
 	Scope []string `json:"scope"`
 	// Creator is engine:<analyzer>. CoCreator is the actor who had a run drafted by a

@@ -62,11 +62,11 @@ func (e *Engine) Apply(ctx context.Context, now time.Time, who Actor, hash, reas
 	if err != nil || finished == EventApplyIntent && c.Status.State == StateApplied && c.Status.begun().Actor == who.ID {
 		return c, err // their own, cut off before
 	}
-	gating, err := e.preflight(ctx, c, who, o)
+	gates, err := e.preflight(ctx, c, who, o)
 	if err != nil {
 		return nil, err
 	}
-	intent := AuditEntry{Event: EventApplyIntent, Because: reason, AtMS: now.UnixMilli(), Attempt: c.Status.Attempt + 1, Gating: gating}
+	intent := AuditEntry{Event: EventApplyIntent, Because: reason, AtMS: now.UnixMilli(), Attempt: c.Status.Attempt + 1, Gating: gates.gating, Replay: gates.replay}
 	intent.Created = e.creates(c, intent.Attempt)
 	if err := e.record(ctx, c, who, intent); err != nil {
 		return nil, err
@@ -99,30 +99,40 @@ func (e *Engine) mayApply(who Actor, reason string) (string, error) {
 	return because(reason)
 }
 
-func (e *Engine) preflight(ctx context.Context, c *Case, who Actor, o ApplyOptions) (*Gating, error) {
+// gates are what an apply was allowed by.
+type gates struct {
+	gating *Gating
+	replay *Rehearsal
+}
+
+func (e *Engine) preflight(ctx context.Context, c *Case, who Actor, o ApplyOptions) (g gates, err error) {
 	if !c.Status.may(EventApplyIntent) {
-		return nil, illegal(c.Status.State, EventApplied)
+		return g, illegal(c.Status.State, EventApplied)
 	}
 	if !c.Rec.Executable() {
-		return nil, module.Errorf(module.CodeLoopIllegal, "it is advisory, there is nothing to apply")
+		return g, module.Errorf(module.CodeLoopIllegal, "it is advisory, there is nothing to apply")
 	}
 	if c.Rec.Destructive {
 		if err := who.can(ScopeAdmin); err != nil {
-			return nil, err
+			return g, err
 		}
 		if !o.AllowDestructive {
-			return nil, module.Errorf(module.CodeLoopGated, "it cannot be undone, and that was not allowed")
+			return g, module.Errorf(module.CodeLoopGated, "it cannot be undone, and that was not allowed")
 		}
 	}
 	if c.Rec.Proposal.Kind == ChangeRevert {
-		return nil, e.revertible(ctx, c.Rec.Proposal.RevertOf)
+		return g, e.revertible(ctx, c.Rec.Proposal.RevertOf)
 	}
 	for _, op := range c.Rec.Proposal.Ops {
 		if err := e.knowledge.premise(ctx, op); err != nil {
-			return nil, err
+			return g, err
 		}
 	}
-	return e.gating(ctx, c.Hash, c.Rec)
+	if g.gating, err = e.gating(ctx, c.Hash, c.Rec); err != nil {
+		return g, err
+	}
+	g.replay, err = e.rehearsed(ctx, c.Rec)
+	return g, err
 }
 
 // creates lists the items that an attempt makes, one an operation.

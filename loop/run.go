@@ -93,6 +93,7 @@ type Funnel struct {
 	UnresolvedCitations   int  `json:"unresolved_citations,omitempty"`
 	AdvisoryThinEvidence  int  `json:"advisory_thin_evidence,omitempty"`
 	AdvisoryProposal      int  `json:"advisory_proposal,omitempty"`
+	AdvisoryReplay        int  `json:"advisory_replay,omitempty"`
 	DroppedNearDuplicate  int  `json:"dropped_near_duplicate,omitempty"`
 	DroppedPendingCeiling int  `json:"dropped_pending_ceiling,omitempty"`
 }

@@ -81,6 +81,8 @@ type AuditEntry struct {
 	// For is the revert that a rollback intent belongs to, "" for a person's own.
 	For    string  `json:"for_rec,omitempty"`
 	Gating *Gating `json:"gating,omitempty"`
+	// Replay is the rehearsal that an apply was allowed by.
+	Replay *Rehearsal `json:"replay,omitempty"`
 	// Measured is what a measurement found.
 	Measured *Measured `json:"measured,omitempty"`
 	// Moved is how many cited records have moved.

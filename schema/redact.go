@@ -79,6 +79,9 @@ func NewRedactor(opts RedactOptions) (*Redactor, error) {
 	return r, nil
 }
 
+// Replacement is what stands for a masked value.
+func (r *Redactor) Replacement() string { return r.replacement }
+
 // Redact returns a copy of v with sensitive values replaced, by the marks of c
 // (nil for none), by name and by pattern. v is only read and shares nothing with
 // the copy. nil gives nil. What cannot be walked in bounded depth and size is

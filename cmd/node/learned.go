@@ -37,9 +37,11 @@ type learned struct {
 	bound  *bound
 	// evidence says of each call what was in force.
 	evidence *recorder
-	name     string
-	dir      string // of program texts
-	log      *slog.Logger
+	// runs keeps what the plans did.
+	runs *journal
+	name string
+	dir  string // of program texts
+	log  *slog.Logger
 
 	// Used by follow only.
 	plans   map[string]string // module ID to the hash of the item that it is made of
@@ -50,11 +52,11 @@ type learned struct {
 
 // openLearned takes part; nil where it is switched off or there is no JetStream. A
 // node without it still does its work, so a failure is only told of.
-func openLearned(ctx context.Context, cfg *config, conns *bus.Conns, reg *registry.Registry, b *bound, r *recorder, log *slog.Logger) *learned {
+func openLearned(ctx context.Context, cfg *config, conns *bus.Conns, reg *registry.Registry, b *bound, r *recorder, runs *journal, log *slog.Logger) *learned {
 	if cfg.Learned == learnedOff || conns.JS == nil {
 		return nil
 	}
-	l, err := newLearned(ctx, cfg, conns, reg, b, r, log)
+	l, err := newLearned(ctx, cfg, conns, reg, b, r, runs, log)
 	if err != nil {
 		log.Warn("plans are not hosted and programs not revised", "cause", err)
 		return nil
@@ -62,7 +64,7 @@ func openLearned(ctx context.Context, cfg *config, conns *bus.Conns, reg *regist
 	return l
 }
 
-func newLearned(ctx context.Context, cfg *config, conns *bus.Conns, reg *registry.Registry, b *bound, r *recorder, log *slog.Logger) (*learned, error) {
+func newLearned(ctx context.Context, cfg *config, conns *bus.Conns, reg *registry.Registry, b *bound, r *recorder, runs *journal, log *slog.Logger) (*learned, error) {
 	ctx, stop := context.WithTimeoutCause(ctx, learnedStart, errors.New("the store of the loop did not open in time"))
 	defer stop()
 	store, err := jetstream.OpenLoop(ctx, jetstream.LoopOptions{JS: conns.JS, Namespace: cfg.NS, Replicas: cfg.Replicas, Logger: log})
@@ -79,7 +81,7 @@ func newLearned(ctx context.Context, cfg *config, conns *bus.Conns, reg *registr
 		return nil, fmt.Errorf("make a folder for program texts: %w", err)
 	}
 	return &learned{
-		store: store, engine: engine, reg: reg, bound: b, evidence: r, name: cfg.ID, dir: dir, log: log,
+		store: store, engine: engine, reg: reg, bound: b, evidence: r, runs: runs, name: cfg.ID, dir: dir, log: log,
 		plans: map[string]string{}, sources: map[string]string{}, broken: map[string]bool{}, tried: map[string]bool{},
 	}, nil
 }
@@ -134,7 +136,7 @@ func (l *learned) hostPlans(ctx context.Context, items []*loop.Item) {
 		if i.Type != loop.ItemPlan {
 			continue
 		}
-		m, err := loop.PlanModule(i)
+		m, err := loop.PlanModule(i, l.runs.of())
 		if err != nil {
 			l.complain(ctx, i, "a plan cannot be run", err)
 			continue

@@ -78,6 +78,8 @@ func run(ctx context.Context, spec settings.Spec) error {
 		return fmt.Errorf("start the client: %w", err)
 	}
 	defer client.Close()
+	runs := openJournal(ctx, cfg, conns, reg, client, log)
+	defer runs.close(ctx)
 	seen, watching, err := observe(cfg, emit)
 	if err != nil {
 		return fmt.Errorf("watch the calls: %w", err)
@@ -110,7 +112,7 @@ func run(ctx context.Context, spec settings.Spec) error {
 		return fmt.Errorf("start node %s: %w", cfg.ID, err)
 	}
 
-	if err := errors.Join(watch.bus(conns, client, node), evidence.watch(watch.metrics, node.Boot())); err != nil {
+	if err := errors.Join(watch.bus(conns, client, node), evidence.watch(watch.metrics, node.Boot()), runs.watch(watch.metrics, node.Boot())); err != nil {
 		return errors.Join(err, node.Close()) //nolint:contextcheck // it must end though ctx is over
 	}
 
@@ -123,7 +125,7 @@ func run(ctx context.Context, spec settings.Spec) error {
 	if bound != nil {
 		wg.Go(func() { bound.watch(life) })
 	}
-	if l := openLearned(ctx, cfg, conns, reg, bound, evidence, log); l != nil {
+	if l := openLearned(ctx, cfg, conns, reg, bound, evidence, runs, log); l != nil {
 		wg.Go(func() { l.follow(life) })
 	}
 	if rules != nil {

@@ -68,11 +68,15 @@ func openLoop(ctx context.Context, cfg *config, conns *bus.Conns, client *bus.Cl
 	if err != nil {
 		return nil, fmt.Errorf("open the loop: %w", err)
 	}
+	runs, err := jetstream.OpenPlanRuns(ctx, jetstream.PlanRunOptions{JS: conns.JS, Namespace: cfg.NS, Replicas: cfg.Replicas, Logger: log})
+	if err != nil {
+		return nil, fmt.Errorf("open the journal of plan runs: %w", err)
+	}
 	seen := &firstSeen{at: map[string]time.Time{}}
 	engine, err := loop.New(loop.Options{
 		Store:   store,
 		Reader:  loop.JoinReaders(w.store, loop.Snapshots(snapshotsOf(cfg.NS, client, work, seen, time.Now))),
-		Backend: model, Embedder: embedder, Policy: policy, Logger: log,
+		Backend: model, Embedder: embedder, PlanRuns: runs, Policy: policy, Logger: log,
 		Registered: func(id string) bool {
 			_, ok := client.Module(id)
 			return ok

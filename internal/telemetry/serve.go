@@ -54,6 +54,20 @@ func (m *Metrics) Evidence(read func() (stored, lost uint64)) error {
 	)
 }
 
+// PlanRuns shows what became of the journal of plan runs.
+func (m *Metrics) PlanRuns(read func() (stored, lost uint64)) error {
+	return errors.Join(
+		m.Count("apbus_plan_runs_journaled_total", "Runs of plans that were journaled.", func() float64 {
+			stored, _ := read()
+			return float64(stored)
+		}),
+		m.Count("apbus_plan_runs_dropped_total", "Runs of plans that were not journaled, for want of room or of the server.", func() float64 {
+			_, lost := read()
+			return float64(lost)
+		}),
+	)
+}
+
 // Handler serves the metrics in the format that the scraper asks for.
 func (m *Metrics) Handler() http.Handler { return Handler(m.reg) }
 

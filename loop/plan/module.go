@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/apbus/apbus/module"
 )
@@ -31,8 +32,18 @@ func ModuleID(name string) (string, error) {
 // About describes a plan to callers.
 type About struct {
 	Name, Description, WhenToUse, Version string
-	// Rec is the recommendation it came from.
-	Rec string
+	// Rec is the recommendation it came from, Hash names this version of it.
+	Rec, Hash string
+	// Journal is told of every run, nil for nobody.
+	Journal Journal
+}
+
+// Journal keeps what runs of plans did.
+type Journal interface {
+	// Ran is told of a run of p before its caller goes on: what is kept of the values in
+	// res must be copied by then, and nothing may be waited for. err is what the run
+	// returned. It is called from any goroutine.
+	Ran(p *Plan, about RunAbout, res *Result, err error)
 }
 
 // Module makes the module plan.<name>. Its nodes are calls made from inside it, so
@@ -41,8 +52,9 @@ type About struct {
 // either, all of them. The output is {outputs: {node: output}, timeline: [event]}.
 // It declares nothing about side effects, since it does what its nodes do.
 type Module struct {
-	desc module.Descriptor
-	plan *Plan
+	desc  module.Descriptor
+	plan  *Plan
+	about About
 }
 
 var _ module.Module = (*Module)(nil)
@@ -72,7 +84,7 @@ func NewModule(about About, p *Plan) (*Module, error) {
 	if about.Rec != "" {
 		metadata["x-recommendation"] = about.Rec
 	}
-	return &Module{plan: p.Clone(), desc: module.Descriptor{
+	return &Module{plan: p.Clone(), about: about, desc: module.Descriptor{
 		ID: id, Name: about.Name, Description: about.Description, Version: about.Version,
 		Tags:        []string{"plan"},
 		Annotations: module.AnnotationsFromMap(nil),
@@ -94,15 +106,16 @@ func (m *Module) Descriptor() module.Descriptor { return m.desc }
 // Execute runs the plan. Progress is reported after each node. A failure keeps the
 // code of the node's error and carries the timeline in details.timeline.
 func (m *Module) Execute(ctx context.Context, inputs map[string]any) (map[string]any, error) {
-	done := 0
+	done, started := 0, time.Now()
 	res, err := Run(ctx, m.plan, inputs,
 		func(ctx context.Context, id string, in map[string]any) (map[string]any, error) {
 			return module.Call(ctx, id, in)
 		},
-		Options{OnEvent: func(e Event) {
+		Options{Trace: m.about.Journal != nil, OnEvent: func(e Event) {
 			done++
 			module.Progress(ctx, float64(done), 0, e.Node+" "+e.Outcome)
 		}})
+	m.journal(ctx, started, res, err)
 	if err != nil {
 		return nil, failed(err, res)
 	}
@@ -115,6 +128,24 @@ func (m *Module) Execute(ctx context.Context, inputs map[string]any) (map[string
 		outputs[node] = out
 	}
 	return map[string]any{"outputs": outputs, "timeline": timeline}, nil
+}
+
+// journal tells of a run.
+func (m *Module) journal(ctx context.Context, started time.Time, res *Result, err error) {
+	if m.about.Journal == nil {
+		return
+	}
+	about := RunAbout{
+		Plan: m.desc.ID, PlanHash: m.about.Hash, Rec: m.about.Rec,
+		StartedMS: started.UnixMilli(), EndedMS: time.Now().UnixMilli(), Cut: err != nil && ctx.Err() != nil,
+	}
+	if c := module.FromContext(ctx); c != nil {
+		about.Call, about.TraceID, about.CallerID = c.Call(), c.TraceID(), c.CallerID()
+		if id := c.Identity(); id != nil {
+			about.IdentityID = id.ID()
+		}
+	}
+	m.about.Journal.Ran(m.plan, about, res, err)
 }
 
 func failed(err error, res *Result) error {

@@ -43,6 +43,8 @@ type Result struct {
 	// Outputs are the newest outputs by node.
 	Outputs  map[string]map[string]any
 	Timeline []Event
+	// Trace is what else a journal wants to know, nil unless it was asked for.
+	Trace *Trace
 }
 
 // Options of a run.
@@ -53,6 +55,8 @@ type Options struct {
 	OnEvent func(Event)
 	// Parallel bounds the nodes that run at once, default 8.
 	Parallel int
+	// Trace has [Result.Trace] filled in.
+	Trace bool
 }
 
 // Run executes the plan on inputs. The plan must be valid and each node must have
@@ -75,6 +79,21 @@ func Run(ctx context.Context, p *Plan, inputs map[string]any, invoke Invoke, o O
 	if inputs == nil {
 		inputs = map[string]any{}
 	}
+	r, err := newRun(p, inputs)
+	if err != nil {
+		return nil, err
+	}
+	r.invoke, r.o, r.slots = invoke, o, make(chan struct{}, o.Parallel)
+	r.nodes, r.holds = r.wave, r.evaluate
+	if o.Trace {
+		r.result.Trace = &Trace{Inputs: inputs}
+	}
+	err = r.all(ctx)
+	return r.result, err
+}
+
+// newRun prepares what an execution and a replay have in common.
+func newRun(p *Plan, inputs map[string]any) (*run, error) {
 	conds := make([]Cond, len(p.Edges))
 	for i, e := range p.Edges {
 		if e.Cond == "" {
@@ -86,13 +105,10 @@ func Run(ctx context.Context, p *Plan, inputs map[string]any, invoke Invoke, o O
 		}
 		conds[i] = c
 	}
-	r := &run{
-		g: newGraph(p), conds: conds, invoke: invoke, o: o, inputs: inputs,
-		slots: make(chan struct{}, o.Parallel), fired: make([]int, len(p.Edges)),
+	return &run{
+		g: newGraph(p), conds: conds, inputs: inputs, fired: make([]int, len(p.Edges)), latest: make(map[string]int),
 		result: &Result{Outputs: make(map[string]map[string]any)},
-	}
-	err := r.all(ctx)
-	return r.result, err
+	}, nil
 }
 
 // run is one execution. Components are executed as soon as all before them are at
@@ -106,17 +122,48 @@ type run struct {
 	o      Options
 	inputs map[string]any
 	slots  chan struct{}
+	// nodes runs nodes together, and holds decides a condition: both by doing so, or,
+	// in a replay, by what a journal says.
+	nodes func(ctx context.Context, nodes []int, generation int, at *view) (ran map[int]bool, failed []nodeError)
+	holds func(e, generation int, at *view) (bool, error)
 
 	mu     sync.Mutex
 	fired  []int // how often each edge fired
 	runs   int
+	latest map[string]int // the generation of each node's newest output
 	result *Result
+}
+
+// view is the state as nodes and conditions see it, with the generation that each
+// node's output in it is of.
+type view struct {
+	state map[string]any
+	from  map[string]int
 }
 
 // nodeError is a failed node.
 type nodeError struct {
 	node int
 	err  error
+}
+
+// runError is the end of a run that a node failed.
+type runError struct {
+	node string
+	err  error
+}
+
+func (e *runError) Error() string { return fmt.Sprintf("plan node %s: %v", e.node, e.err) }
+
+func (e *runError) Unwrap() error { return e.err }
+
+// failedNode is the node that failed a run.
+func failedNode(err error) (node string, ok bool) {
+	var e *runError
+	if !errors.As(err, &e) {
+		return "", false
+	}
+	return e.node, true
 }
 
 // errNodeFailed is why the siblings of a failed node are cancelled.
@@ -150,7 +197,7 @@ func (r *run) all(ctx context.Context) error {
 	for _, f := range failures {
 		// What the failure of another node cancelled is not what went wrong.
 		if !errors.Is(f.err, errNodeFailed) {
-			return fmt.Errorf("plan node %s: %w", r.g.p.Nodes[f.node].ID, f.err)
+			return &runError{r.g.p.Nodes[f.node].ID, f.err}
 		}
 	}
 	return context.Cause(ctx)
@@ -158,7 +205,7 @@ func (r *run) all(ctx context.Context) error {
 
 // component runs the nodes of one component until no edge leads back any more.
 func (r *run) component(ctx context.Context, c int) []nodeError {
-	view := r.view(c)
+	at := r.view(c)
 	token := make(map[int]bool) // nodes that are begun from outside, or by an edge back
 	for _, v := range r.g.members[c] {
 		token[v] = v == 0
@@ -167,7 +214,7 @@ func (r *run) component(ctx context.Context, c int) []nodeError {
 		}
 	}
 	for generation := 1; ctx.Err() == nil; generation++ {
-		next, failed := r.generation(ctx, c, generation, token, view)
+		next, failed := r.generation(ctx, c, generation, token, at)
 		if len(failed) > 0 || len(next) == 0 {
 			return failed
 		}
@@ -178,8 +225,8 @@ func (r *run) component(ctx context.Context, c int) []nodeError {
 
 // view is the state as component c finds it: the inputs, and the outputs of all
 // components before it, which are at rest.
-func (r *run) view(c int) map[string]any {
-	view := map[string]any{stateInput: r.inputs}
+func (r *run) view(c int) *view {
+	at := &view{state: map[string]any{stateInput: r.inputs}, from: map[string]int{}}
 	seen := map[int]bool{c: true}
 	todo := r.g.before(c)
 	r.mu.Lock()
@@ -195,11 +242,11 @@ func (r *run) view(c int) map[string]any {
 		for _, v := range r.g.members[b] {
 			id := r.g.p.Nodes[v].ID
 			if out, ok := r.result.Outputs[id]; ok {
-				view[id] = out
+				at.state[id], at.from[id] = out, r.latest[id]
 			}
 		}
 	}
-	return view
+	return at
 }
 
 func (r *run) hasFired(e int) bool {
@@ -210,7 +257,7 @@ func (r *run) hasFired(e int) bool {
 
 // generation runs the nodes of a component once, in the order of its forward
 // edges, and returns the nodes at which edges that lead back begin the next one.
-func (r *run) generation(ctx context.Context, c, generation int, token map[int]bool, view map[string]any) (map[int]bool, []nodeError) {
+func (r *run) generation(ctx context.Context, c, generation int, token map[int]bool, at *view) (map[int]bool, []nodeError) {
 	members := slices.Sorted(slices.Values(r.g.members[c]))
 	waiting := make(map[int]int) // unresolved forward edges inside the component
 	for _, v := range members {
@@ -225,7 +272,7 @@ func (r *run) generation(ctx context.Context, c, generation int, token map[int]b
 	wave := slices.DeleteFunc(slices.Clone(members), func(v int) bool { return waiting[v] > 0 })
 	for len(wave) > 0 {
 		live := slices.DeleteFunc(slices.Clone(wave), func(v int) bool { return !token[v] && !alive[v] })
-		ran, failed := r.wave(ctx, live, generation, view)
+		ran, failed := r.nodes(ctx, live, generation, at)
 		if len(failed) > 0 {
 			return nil, failed
 		}
@@ -235,7 +282,13 @@ func (r *run) generation(ctx context.Context, c, generation int, token map[int]b
 				r.record(Event{Node: r.g.p.Nodes[v].ID, Tool: r.g.p.Nodes[v].Tool, Generation: generation, Outcome: OutcomeDead})
 			}
 			for _, e := range r.g.out[v] {
-				fires := ran[v] && r.fire(e, view)
+				fires := false
+				if ran[v] {
+					var err error
+					if fires, err = r.fire(e, generation, at); err != nil {
+						return nil, []nodeError{{v, err}}
+					}
+				}
 				w := r.g.dst[e]
 				switch {
 				case !r.g.inner(e):
@@ -258,22 +311,49 @@ func (r *run) generation(ctx context.Context, c, generation int, token map[int]b
 }
 
 // fire decides whether an edge fires now and counts it.
-func (r *run) fire(e int, view map[string]any) bool {
+func (r *run) fire(e, generation int, at *view) (bool, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if limit := r.g.p.Edges[e].MaxCycles; limit != nil && r.fired[e] >= *limit {
-		return false
+		return false, nil
 	}
-	if !r.conds[e].Eval(view) {
-		return false
+	holds, err := r.holds(e, generation, at)
+	if err != nil || !holds {
+		return false, err
 	}
 	r.fired[e]++
-	return true
+	return true, nil
+}
+
+// evaluate decides a condition by the state. The lock is held.
+func (r *run) evaluate(e, generation int, at *view) (bool, error) {
+	holds := r.conds[e].Eval(at.state)
+	if t := r.result.Trace; t != nil && r.conds[e].op != condAlways {
+		t.Decisions = append(t.Decisions, Decision{
+			Edge: e, Generation: generation, Held: holds, Reads: at.reads(r.conds[e].path),
+		})
+	}
+	return holds, nil
+}
+
+// reads are the generations of the outputs that the paths begin at, nil where they
+// begin at nothing but the inputs.
+func (at *view) reads(paths ...[]string) map[string]int {
+	var reads map[string]int
+	for _, path := range paths {
+		if root := path[0]; root != stateInput {
+			if reads == nil {
+				reads = make(map[string]int, len(paths))
+			}
+			reads[root] = at.from[root]
+		}
+	}
+	return reads
 }
 
 // wave runs nodes together and waits for all of them. The first that fails cancels
 // the others. Outputs become visible when the wave has ended.
-func (r *run) wave(ctx context.Context, nodes []int, generation int, view map[string]any) (ran map[int]bool, failed []nodeError) {
+func (r *run) wave(ctx context.Context, nodes []int, generation int, at *view) (ran map[int]bool, failed []nodeError) {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	outputs := make([]map[string]any, len(nodes))
@@ -281,7 +361,7 @@ func (r *run) wave(ctx context.Context, nodes []int, generation int, view map[st
 	var wg sync.WaitGroup
 	for i, v := range nodes {
 		wg.Go(func() {
-			if outputs[i], errs[i] = r.node(ctx, v, generation, view); errs[i] != nil {
+			if outputs[i], errs[i] = r.node(ctx, v, generation, at); errs[i] != nil {
 				stop(errNodeFailed)
 			}
 		})
@@ -295,14 +375,20 @@ func (r *run) wave(ctx context.Context, nodes []int, generation int, view map[st
 			failed = append(failed, nodeError{v, errs[i]})
 			continue
 		}
-		id := r.g.p.Nodes[v].ID
-		ran[v], view[id], r.result.Outputs[id] = true, outputs[i], outputs[i]
+		ran[v] = true
+		r.show(r.g.p.Nodes[v].ID, generation, outputs[i], at)
 	}
 	return ran, failed
 }
 
+// show makes an output the newest of its node. The lock is held.
+func (r *run) show(id string, generation int, output map[string]any, at *view) {
+	at.state[id], at.from[id] = output, generation
+	r.result.Outputs[id], r.latest[id] = output, generation
+}
+
 // node runs one node with its retries, which follow at once.
-func (r *run) node(ctx context.Context, v, generation int, view map[string]any) (map[string]any, error) {
+func (r *run) node(ctx context.Context, v, generation int, at *view) (map[string]any, error) {
 	select {
 	case r.slots <- struct{}{}:
 		defer func() { <-r.slots }()
@@ -310,13 +396,13 @@ func (r *run) node(ctx context.Context, v, generation int, view map[string]any) 
 		return nil, context.Cause(ctx)
 	}
 	n := r.g.p.Nodes[v]
-	inputs := r.inputsOf(n, view)
+	inputs, reads := r.inputsOf(n, at)
 	for attempt := 1; ; attempt++ {
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
 		if !r.count() {
-			return nil, module.Errorf(module.CodeModuleExecuteError, "the plan has run more than %d nodes", MaxRuns)
+			return nil, errTooMany()
 		}
 		event := Event{Node: n.ID, Tool: n.Tool, Generation: generation, Attempt: attempt, Outcome: OutcomeOK, StartedMS: r.o.Now().UnixMilli()}
 		out, err := r.invoke(ctx, n.Tool, inputs)
@@ -327,6 +413,7 @@ func (r *run) node(ctx context.Context, v, generation int, view map[string]any) 
 				out = map[string]any{}
 			}
 			r.record(event)
+			r.trace(Step{Event: event, Inputs: inputs, Output: out, Reads: reads})
 			return out, nil
 		case ctx.Err() != nil:
 			event.Outcome, event.Code, err = OutcomeCancelled, module.CodeExecutionCancelled, context.Cause(ctx)
@@ -334,10 +421,15 @@ func (r *run) node(ctx context.Context, v, generation int, view map[string]any) 
 			event.Outcome, event.Code = OutcomeError, module.CodeOf(err)
 		}
 		r.record(event)
+		r.trace(Step{Event: event, Inputs: inputs, Reads: reads, Final: !mayRetry(err)})
 		if attempt > r.g.p.Retries[n.ID] || !mayRetry(err) {
 			return nil, err
 		}
 	}
+}
+
+func errTooMany() error {
+	return module.Errorf(module.CodeModuleExecuteError, "the plan has run more than %d nodes", MaxRuns)
 }
 
 // mayRetry is false for failures that say themselves that another attempt is
@@ -355,24 +447,26 @@ func (r *run) count() bool {
 	return r.runs <= MaxRuns
 }
 
-// inputsOf puts a node's inputs together.
-func (r *run) inputsOf(n Node, view map[string]any) map[string]any {
+// inputsOf puts a node's inputs together, and tells which outputs they are made of.
+func (r *run) inputsOf(n Node, at *view) (inputs map[string]any, reads map[string]int) {
 	bindings, bound := r.g.p.Bindings[n.ID]
 	if !bound {
 		if own, ok := r.inputs[n.ID].(map[string]any); ok {
-			return own
+			return own, nil
 		}
-		return r.inputs
+		return r.inputs, nil
 	}
-	inputs := make(map[string]any, len(bindings))
+	inputs = make(map[string]any, len(bindings))
+	paths := make([][]string, 0, len(bindings))
 	for name, from := range bindings {
 		if path, ok := parsePath(from); ok {
-			if v, there := lookup(view, path); there {
+			paths = append(paths, path)
+			if v, there := lookup(at.state, path); there {
 				inputs[name] = v
 			}
 		}
 	}
-	return inputs
+	return inputs, at.reads(paths...)
 }
 
 func (r *run) record(e Event) {

@@ -1,0 +1,152 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"github.com/apbus/apbus/bus"
+	"github.com/apbus/apbus/executor/registry"
+	"github.com/apbus/apbus/internal/telemetry"
+	"github.com/apbus/apbus/jetstream"
+	"github.com/apbus/apbus/loop/plan"
+	"github.com/apbus/apbus/module"
+	"github.com/apbus/apbus/schema"
+)
+
+// journalEnd is how long the last runs of plans may take to be stored.
+const journalEnd = 2 * time.Second
+
+// journal keeps what plans did that this node hosts. A nil one keeps nothing.
+type journal struct {
+	p    *jetstream.PlanRunPublisher
+	hide *plan.Redaction
+	log  *slog.Logger
+}
+
+var _ plan.Journal = (*journal)(nil)
+
+// openJournal opens the journal of plan runs. A node without one still runs its plans,
+// so a failure is only told of.
+func openJournal(ctx context.Context, cfg *config, conns *bus.Conns, reg *registry.Registry, client *bus.Client, log *slog.Logger) *journal {
+	if cfg.Learned == learnedOff || cfg.Evidence == evidenceOff || conns.JS == nil {
+		return nil
+	}
+	ctx, stop := context.WithTimeoutCause(ctx, evidenceStart, errors.New("the journal of plan runs did not open in time"))
+	defer stop()
+	store, err := jetstream.OpenPlanRuns(ctx, jetstream.PlanRunOptions{JS: conns.JS, Namespace: cfg.NS, Replicas: cfg.Replicas, Logger: log})
+	if err != nil {
+		log.Warn("runs of plans are not journaled", "cause", err)
+		return nil
+	}
+	redactor, err := schema.NewRedactor(schema.RedactOptions{})
+	if err != nil {
+		log.Warn("runs of plans are not journaled", "cause", err)
+		return nil
+	}
+	known := &knownSchemas{
+		own: reg, catalogue: client.Module, compiled: map[string]schemaPair{},
+	}
+	return &journal{
+		p:    store.Publisher(jetstream.PublisherOptions{Node: cfg.ID}), //nolint:contextcheck // it lives until it is closed
+		hide: &plan.Redaction{Redactor: redactor, Schemas: known.of}, log: log,
+	}
+}
+
+// Ran implements [plan.Journal]. A run never fails by its journal.
+func (j *journal) Ran(p *plan.Plan, about plan.RunAbout, res *plan.Result, err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			j.log.Error("a run of a plan is not journaled", "module_id", about.Plan, "call_id", about.Call.ID, "stack", string(debug.Stack()))
+		}
+	}()
+	j.p.Record(plan.NewRunRecord(p, about, res, err, j.hide))
+}
+
+// of is what plans tell of their runs, nil for nobody.
+func (j *journal) of() plan.Journal {
+	if j == nil {
+		return nil
+	}
+	return j
+}
+
+// watch shows what is dropped, where metrics are served, and takes the name of the
+// node's run.
+func (j *journal) watch(m *telemetry.Metrics, boot string) error {
+	if j == nil {
+		return nil
+	}
+	j.p.SetBoot(boot)
+	if m == nil {
+		return nil
+	}
+	return m.PlanRuns(func() (stored, lost uint64) {
+		s := j.p.Stats()
+		return s.Published, s.Dropped + s.Refused
+	})
+}
+
+// close stores what is left, though ctx is over.
+func (j *journal) close(ctx context.Context) {
+	if j == nil {
+		return
+	}
+	ctx, stop := context.WithTimeoutCause(context.WithoutCancel(ctx), journalEnd, errors.New("the node has stopped"))
+	defer stop()
+	j.p.Close(ctx)
+}
+
+// schemaPair is what the values of a module are redacted by.
+type schemaPair struct{ input, output *schema.Compiled }
+
+// knownSchemas finds the schemas of modules: of this node's own, else as the catalogue
+// has them. It is safe for concurrent use.
+type knownSchemas struct {
+	own       *registry.Registry
+	catalogue func(id string) (bus.ModuleInfo, bool)
+
+	mu       sync.Mutex
+	compiled map[string]schemaPair // by the hash of the descriptor
+}
+
+// maxSchemas is how many modules of others are remembered.
+const maxSchemas = 512
+
+func (k *knownSchemas) of(id string, inputs map[string]any) (input, output *schema.Compiled, known bool) {
+	if entry, ok := k.own.Get(id); ok {
+		return entry.Marks(inputs), entry.Output, true
+	}
+	info, ok := k.catalogue(id)
+	if !ok {
+		return nil, nil, false
+	}
+	k.mu.Lock()
+	pair, ok := k.compiled[info.Hash]
+	k.mu.Unlock()
+	if ok {
+		return pair.input, pair.output, true
+	}
+	pair, err := compilePair(&info.Descriptor)
+	if err != nil {
+		return nil, nil, false
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if len(k.compiled) >= maxSchemas {
+		clear(k.compiled)
+	}
+	k.compiled[info.Hash] = pair
+	return pair.input, pair.output, true
+}
+
+func compilePair(d *module.Descriptor) (p schemaPair, err error) {
+	if p.input, err = schema.Compile(d.InputSchema); err != nil {
+		return p, err
+	}
+	p.output, err = schema.Compile(d.OutputSchema)
+	return p, err
+}
