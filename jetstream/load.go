@@ -20,13 +20,17 @@ import (
 )
 
 const (
-	// loadBatch is how many messages one request brings. The answer to a renewal of the
-	// lead comes behind them on the same connection.
-	loadBatch = 1024
-	// loadBytes bounds them in bytes.
-	loadBytes = 4 << 20
+	// loadBatch is how many messages one request brings, loadBytes bounds them in bytes.
+	loadBatch, loadBytes = 512, 2 << 20
+	// loadAhead is how many requests are under way, so that the server has always
+	// something to send. The answer to a renewal of the lead comes behind what it sent on
+	// the same connection.
+	loadAhead = 2
 	// loadSilence is how long the server may take to the next message.
 	loadSilence = 5 * time.Second
+	// loadDoubt is after how much of it requests are taken for lost, and loadLost how
+	// often: those that were not bring more than is due, for which there is room.
+	loadDoubt, loadLost = loadSilence / 5, 2
 )
 
 // Load implements [task.Log]. It sees everything that any former leader has stored:
@@ -105,7 +109,7 @@ func (n names) filters(prefixes []string) (wanted, others []string) {
 
 // page is what one request brought, or why it did not.
 type page struct {
-	messages []*stored
+	messages []stored
 	err      error
 }
 
@@ -123,8 +127,8 @@ func (s *Store) scan(ctx context.Context, upTo uint64, prefixes []string) iter.S
 			s.fetch(reading, upTo, prefixes, pages)
 		})
 		for p := range pages {
-			for _, m := range p.messages {
-				if !yield(m, nil) {
+			for i := range p.messages {
+				if !yield(&p.messages[i], nil) {
 					return
 				}
 			}
@@ -192,12 +196,19 @@ type reader struct {
 	consumer string
 	request  []byte
 	inbox    string
-	requests int
 	sub      *nats.Subscription
 	arrived  chan *nats.Msg
 	drop     func()
 	seq      uint64 // of the last message of the stream that was read
 	count    uint64 // messages that were read
+
+	requests int // that were sent
+	over     int // the last of those that are known to be over
+	// due is how many messages are still to come, as far as is known: the server may end a
+	// request early, and need not always say so.
+	due    int
+	lost   int  // how often requests were taken for lost
+	scarce bool // there is less than what was asked for
 }
 
 func (s *Store) openReader(ctx context.Context, prefixes []string) (*reader, error) {
@@ -214,9 +225,11 @@ func (s *Store) openReader(ctx context.Context, prefixes []string) (*reader, err
 		return nil, err
 	}
 	name := c.CachedInfo().Name
-	r := &reader{conn: s.raw, consumer: name, inbox: s.raw.nc.NewInbox(), arrived: make(chan *nats.Msg, loadBatch+16)}
+	r := &reader{conn: s.raw, consumer: name, inbox: s.raw.nc.NewInbox(), arrived: make(chan *nats.Msg, (loadAhead*(loadLost+1)+1)*loadBatch)}
 	r.drop = func() { s.dropConsumer(ctx, name) }
-	r.request, err = json.Marshal(map[string]any{"batch": loadBatch, "max_bytes": loadBytes, "no_wait": true})
+	// One message must fit, however large the server lets it be.
+	bytes := max(loadBytes, s.raw.nc.MaxPayload()+headerRoom)
+	r.request, err = json.Marshal(map[string]any{"batch": loadBatch, "max_bytes": bytes, "no_wait": true})
 	if err == nil {
 		r.sub, err = s.raw.nc.ChanSubscribe(r.inbox+".*", r.arrived)
 	}
@@ -289,55 +302,94 @@ func (r *reader) close() {
 	r.drop()
 }
 
-// next reads a page. end is true when the server says that there is no more.
-func (r *reader) next(ctx context.Context) (messages []*stored, end bool, err error) {
-	// A request may still be told that it is over when the next one is under way.
-	r.requests++
-	reply := r.inbox + "." + strconv.Itoa(r.requests)
-	m := &nats.Msg{Subject: r.conn.api + "CONSUMER.MSG.NEXT." + r.conn.stream + "." + r.consumer, Reply: reply, Data: r.request}
-	if err := r.conn.nc.PublishMsg(m); err != nil {
-		return nil, false, fmt.Errorf("read the task log: %w", err)
+// ask sends requests until there is enough under way.
+func (r *reader) ask() error {
+	for r.due == 0 || !r.scarce && r.due <= (loadAhead-1)*loadBatch {
+		r.requests++
+		m := &nats.Msg{
+			Subject: r.conn.api + "CONSUMER.MSG.NEXT." + r.conn.stream + "." + r.consumer,
+			Reply:   r.inbox + "." + strconv.Itoa(r.requests), Data: r.request,
+		}
+		if err := r.conn.nc.PublishMsg(m); err != nil {
+			return fmt.Errorf("read the task log: %w", err)
+		}
+		r.due += loadBatch
 	}
-	messages = make([]*stored, 0, loadBatch)
-	silence := time.NewTimer(loadSilence)
+	return nil
+}
+
+// next reads a page. end is true when the server says that there is no more.
+func (r *reader) next(ctx context.Context) (messages []stored, end bool, err error) {
+	messages = make([]stored, 0, loadBatch)
+	silence := time.NewTimer(loadDoubt)
 	defer silence.Stop()
-	for len(messages) < loadBatch {
+	for silent := time.Duration(0); len(messages) < loadBatch; {
+		if err := r.ask(); err != nil {
+			return messages, false, err
+		}
 		select {
 		case <-ctx.Done():
 			return messages, false, fmt.Errorf("read the task log: %w", context.Cause(ctx))
 		case <-silence.C:
-			return messages, false, fmt.Errorf("read the task log: %w", errNoAnswer)
+			if silent += loadDoubt; silent >= loadSilence {
+				return messages, false, fmt.Errorf("read the task log: %w", errNoAnswer)
+			}
+			if r.lost < loadLost { // one that filled its bytes to the last one ends without a word
+				r.lost, r.due = r.lost+1, 0
+			}
+			silence.Reset(loadDoubt)
 		case m := <-r.arrived:
-			silence.Reset(loadSilence)
-			status := m.Header.Get("Status")
-			if status != "" && m.Subject != reply {
+			silence.Reset(loadDoubt)
+			silent = 0
+			if status := m.Header.Get("Status"); status != "" {
+				over, err := r.told(m, status)
+				if over || err != nil {
+					return messages, over && len(messages) == 0, err
+				}
 				continue
 			}
-			switch status {
-			case "":
-				one, err := r.read(m)
-				if err != nil {
-					return messages, false, err
-				}
-				messages = append(messages, one)
-			case "404": // there are no more
-				return messages, len(messages) == 0, nil
-			case "408", "409": // the end of the page
-				return messages, false, nil
-			case "100":
-			case "503": // no responders
-				return messages, false, fmt.Errorf("read the task log: %w", errNoConsumer)
-			default:
-				return messages, false, fmt.Errorf("read the task log: %s %s", status, m.Header.Get("Description"))
+			one, err := r.read(m)
+			if err != nil {
+				return messages, false, err
 			}
+			messages = append(messages, one)
+			r.due = max(r.due-1, 0)
 		}
 	}
 	return messages, false, nil
 }
 
+// told takes what the server says about a request; over is that there are no more
+// messages.
+func (r *reader) told(m *nats.Msg, status string) (over bool, err error) {
+	request, _ := strconv.Atoi(m.Subject[len(r.inbox)+1:])
+	if request <= r.over { // is told that it is over when the next ones are under way
+		return false, nil
+	}
+	switch status {
+	case "100":
+	case "404": // there are no more, which ends all of them
+		r.over, r.due, r.scarce = r.requests, 0, false
+		return true, nil
+	case "408", "409": // the end of one, which says what it did not bring
+		left := m.Header.Get("Nats-Pending-Messages")
+		if n, err := strconv.Atoi(left); err == nil {
+			r.due = max(r.due-n, 0)
+		} else { // it was refused, since those before it bring all there is
+			r.due, r.scarce = max(r.due-loadBatch, 0), true
+		}
+	case "503": // no responders
+		r.over, r.due = r.requests, 0
+		return false, fmt.Errorf("read the task log: %w", errNoConsumer)
+	default:
+		return false, fmt.Errorf("read the task log: %s %s", status, m.Header.Get("Description"))
+	}
+	return false, nil
+}
+
 // read takes a message of the consumer, whose reply subject says where it stands. One
 // that was lost on the way is an error.
-func (r *reader) read(m *nats.Msg) (*stored, error) {
+func (r *reader) read(m *nats.Msg) (stored, error) {
 	// $JS.ACK.[<domain>.<account>.]<stream>.<consumer>.<tries>.<sequence>.<count>.<time>.<pending>[.<random>]
 	at := 5
 	n := strings.Count(m.Reply, ".") + 1
@@ -345,7 +397,7 @@ func (r *reader) read(m *nats.Msg) (*stored, error) {
 		at += 2
 	}
 	if n < 9 {
-		return nil, fmt.Errorf("read the task log: a message without its place in the stream")
+		return stored{}, fmt.Errorf("read the task log: a message without its place in the stream")
 	}
 	place := m.Reply
 	for range at {
@@ -356,11 +408,11 @@ func (r *reader) read(m *nats.Msg) (*stored, error) {
 	seq, err1 := strconv.ParseUint(first, 10, 64)
 	count, err2 := strconv.ParseUint(second, 10, 64)
 	if err := errors.Join(err1, err2); err != nil {
-		return nil, fmt.Errorf("read the task log: place in the stream: %w", err)
+		return stored{}, fmt.Errorf("read the task log: place in the stream: %w", err)
 	}
 	if r.count++; count != r.count {
-		return nil, fmt.Errorf("read the task log: message %d came as the %dth", count, r.count)
+		return stored{}, fmt.Errorf("read the task log: message %d came as the %dth", count, r.count)
 	}
 	r.seq = seq
-	return &stored{subject: m.Subject, seq: seq, header: m.Header, data: m.Data}, nil
+	return stored{subject: m.Subject, seq: seq, header: m.Header, data: m.Data}, nil
 }

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/apbus/apbus/internal/natstest"
 	durable "github.com/apbus/apbus/jetstream"
 	"github.com/apbus/apbus/task"
@@ -43,6 +45,55 @@ func BenchmarkLoad(b *testing.B) {
 	}
 	b.Run("half replaced", func(b *testing.B) { readLog(b, r, stored) })
 	_ = r.leave()
+}
+
+// TestLoadReadsBodiesOfEverySize reads more entries than one request brings, some of
+// which fill the bytes of a request before its number.
+func TestLoadReadsBodiesOfEverySize(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T) {
+		s := natstest.New(t, natstest.Options{})
+		defer s.Close()
+		store, err := durable.Open(t.Context(), durable.Options{JS: s.JetStream(), Durability: durable.ProcessSafe, Logger: quiet()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := lead(t, store)
+		large := int(r.log.MaxEntry())
+		var want []string
+		var list []task.Entry
+		for i := range 2600 {
+			size := 1 + i%700
+			switch {
+			case i%200 == 0:
+				size = large // never two in the bytes of three
+			case i%200 < 5:
+				size = large / 3
+			}
+			list = append(list, task.Entry{Key: fmt.Sprintf("task.%08d", i), Body: make([]byte, size)})
+			want = append(want, fmt.Sprintf("task.%08d %d", i, size))
+			if len(list) == 100 {
+				if err := r.log.Commit(t.Context(), list); err != nil {
+					t.Fatal(err)
+				}
+				list = nil
+			}
+		}
+		for range 2 { // the second is after the end of the first, on the same connection
+			var got []string
+			for e, err := range r.log.Load(t.Context(), task.KeyTask) {
+				if err != nil {
+					t.Fatal(err)
+				}
+				got = append(got, fmt.Sprintf("%s %d", e.Key, len(e.Body)))
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Fatalf("the log (-want +got):\n%s", diff)
+			}
+		}
+		if err := r.leave(); err != nil {
+			t.Fatal(err)
+		}
+	})
 }
 
 // readLog reads a log that has so many entries.
