@@ -50,6 +50,9 @@ func RunTasks(ctx context.Context, o TasksOptions) error {
 		return module.Errorf(module.CodeConfigInvalid, "no writer is given to run the tasks")
 	}
 	store, err := Open(ctx, o.Options)
+	if err != nil && ctx.Err() != nil {
+		return nil
+	}
 	if err != nil {
 		return err
 	}
