@@ -183,6 +183,7 @@ func everyRoute() []routeCase {
 		{"POST", "/v1/loop/run", gateway.ScopeOperate, 501},
 		{"POST", "/v1/loop/evalsets/a.b", gateway.ScopeApply, 501},
 		{"POST", "/v1/loop/evalsets/a.b/run", gateway.ScopeApply, 501},
+		{"GET", "/v1/loop/runs/a.b", gateway.ScopeOperate, 501},
 		{"GET", "/metrics", gateway.ScopeCall, 404},
 		{"GET", "/healthz", "", 200},
 		{"GET", "/readyz", "", 200},

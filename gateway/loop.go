@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"net/http"
+	"strconv"
 	"time"
 
 	"github.com/apbus/apbus/contextwire"
@@ -33,6 +34,12 @@ func (g *Gateway) loopRoutes() []*route {
 			method: http.MethodPost, pattern: "/v1/loop/evalsets/{id}/run", operation: "runEvalset",
 			summary: "Call a module with the cases of its evalset, in the name of whoever asks, and journal what they come to", scope: ScopeApply, class: control,
 			answers: []outcome{{200, "EvalsetRun", "How many cases passed and failed."}}, handle: g.ofLoop(g.runEvalset),
+		},
+		{
+			method: http.MethodGet, pattern: "/v1/loop/runs/{id}", operation: "listPlanRuns",
+			summary: "What the newest runs of a plan did, step by step, redacted", scope: ScopeOperate, class: control,
+			query:   []param{{"limit", "Most runs, 20 when absent, at most 100."}},
+			answers: []outcome{{200, "PlanRuns", "The runs, newest first; none of what is no plan."}}, handle: g.ofLoop(g.listPlanRuns),
 		},
 	}
 }
@@ -194,7 +201,7 @@ func (g *Gateway) runEvalset(x *exchange) error {
 			return nil, err
 		}
 		defer end()
-		defer g.attached(x, tok)() //nolint:contextcheck // by its connection it ends with the request
+		defer g.attached(x, tok)()               //nolint:contextcheck // by its connection it ends with the request
 		reply, err := g.invoker.Invoke(ctx, req) //nolint:contextcheck // a call ends with the gateway
 		if err != nil || reply == nil {
 			return nil, err //nolint:wrapcheck // coded
@@ -209,6 +216,35 @@ func (g *Gateway) runEvalset(x *exchange) error {
 		"module_id": id, "evalset_hash": run.Evalset, "run_id": run.RunID, "at": millis(run.AtMS),
 		"passed": int64(run.Passed), "failed": int64(run.Failed), "duration_ms": run.DurationMS,
 	})
+}
+
+// listPlanRuns serves GET /v1/loop/runs/{id}.
+func (g *Gateway) listPlanRuns(x *exchange) error {
+	id := x.r.PathValue("id")
+	if err := module.ValidateID(id); err != nil {
+		return err //nolint:wrapcheck // coded
+	}
+	const most = 100
+	limit := 20
+	if text := x.r.URL.Query().Get("limit"); text != "" {
+		var err error
+		if limit, err = strconv.Atoi(text); err != nil || limit < 1 || limit > most {
+			return invalid("query parameter limit is an integer from 1 to 100")
+		}
+	}
+	runs, err := g.loop.PlanRuns(x.r.Context(), id, limit)
+	if err != nil {
+		return err //nolint:wrapcheck // coded
+	}
+	list := make([]any, len(runs))
+	for i, r := range runs {
+		m, err := module.ToMap(r)
+		if err != nil {
+			return module.Errorf(module.CodeInternal, "show a run of a plan: %w", err)
+		}
+		list[i] = m
+	}
+	return x.json(http.StatusOK, map[string]any{"runs": list})
 }
 
 // guidanceOf is what was learned about a module. Failing to know it keeps nobody
@@ -253,6 +289,8 @@ func loopSchemas() map[string]any {
 			})}},
 			"probe": record([]string{"ok"}, map[string]any{"ok": flag, "model": nullable("string"), "message": nullable("string")}),
 		}),
+		"PlanRuns": record([]string{"runs"}, map[string]any{"runs": listOf(ref("PlanRun"))}),
+		"PlanRun":  planRunSchema(),
 		"Evalset": record([]string{"cases"}, map[string]any{
 			"cases": listOf(record([]string{"inputs", "output"}, map[string]any{"inputs": typed("object"), "output": typed("object")})),
 		}),
@@ -261,4 +299,24 @@ func loopSchemas() map[string]any {
 		}),
 		"EvalsetStored": record([]string{"module_id", "evalset_hash"}, map[string]any{"module_id": text, "evalset_hash": text}),
 	}
+}
+
+// planRunSchema is the form of a journaled run.
+func planRunSchema() map[string]any {
+	text, integer, flag, object := typed("string"), typed("integer"), typed("boolean"), typed("object")
+	reads := map[string]any{"type": "object", "additionalProperties": integer}
+	return record([]string{"id", "plan", "plan_hash", "started_ms", "ended_ms", "outcome", "steps"}, map[string]any{
+		"v": integer, "id": text, "plan": text, "plan_hash": text, "rec": text, "ns": text, "node": text, "boot": text, "n": integer,
+		"call": text, "attempt": integer, "trace_id": text, "caller_id": text, "identity_id": text, "started_ms": integer, "ended_ms": integer,
+		"outcome": map[string]any{"type": "string", "enum": []any{"ok", "error", "cancelled"}}, "code": text, "failed_node": text,
+		"inputs": object, "inputs_left_out": flag, "mask": text, "dropped": integer,
+		"steps": listOf(record([]string{"node", "generation", "outcome"}, map[string]any{
+			"node": text, "tool": text, "generation": integer, "attempt": integer,
+			"outcome": map[string]any{"type": "string", "enum": []any{"ok", "error", "cancelled", "dead"}}, "code": text,
+			"started_ms": integer, "ended_ms": integer, "reads": reads, "final": flag, "output": object, "output_left_out": flag,
+		})),
+		"decisions": listOf(record([]string{"edge", "generation", "held"}, map[string]any{
+			"edge": integer, "generation": integer, "held": flag, "reads": reads,
+		})),
+	})
 }

@@ -51,6 +51,9 @@ type LoopLessons interface {
 	Guidance(ctx context.Context, moduleID string) ([]loop.Guidance, error)
 	// PutEvalset sets the cases that a code revision of a module must pass.
 	PutEvalset(ctx context.Context, now time.Time, who loop.Actor, moduleID string, cases []any) (hash string, err error)
+	// PlanRuns are the newest runs of the plan that is this module, at most limit, the
+	// newest first.
+	PlanRuns(ctx context.Context, moduleID string, limit int) ([]*loop.JournaledRun, error)
 	// RunEvalset runs these cases over what is live, with call, and journals the run.
 	RunEvalset(ctx context.Context, clock func() time.Time, who loop.Actor, moduleID, runID string,
 		call func(ctx context.Context, moduleID string, inputs map[string]any) (map[string]any, error)) (*loop.EvalRun, error)

@@ -12,6 +12,7 @@ import (
 	"github.com/apbus/apbus/contextwire"
 	"github.com/apbus/apbus/gateway"
 	"github.com/apbus/apbus/loop"
+	"github.com/apbus/apbus/loop/plan"
 	"github.com/apbus/apbus/module"
 	"github.com/apbus/apbus/schema"
 )
@@ -32,6 +33,26 @@ func (l *learned) LastRun(context.Context) (*gateway.LoopRun, error) { return l.
 
 func (l *learned) Guidance(ctx context.Context, id string) ([]loop.Guidance, error) {
 	return l.Knowledge().Guidance(ctx, id) //nolint:wrapcheck // coded
+}
+
+// PlanRuns knows runs of plan.shop.
+func (l *learned) PlanRuns(_ context.Context, id string, limit int) ([]*loop.JournaledRun, error) {
+	if id != "plan.shop" {
+		return nil, nil
+	}
+	var runs []*loop.JournaledRun
+	for i := range min(limit, 30) {
+		runs = append(runs, &loop.JournaledRun{ID: fmt.Sprintf("%064x", i), RunRecord: &plan.RunRecord{
+			V: 1, Plan: id, PlanHash: fmt.Sprintf("%064x", 7), StartedMS: 1, EndedMS: 2, Outcome: plan.OutcomeError, Code: "BROKEN", Failed: "pay",
+			Inputs: map[string]any{"order": "o-1"},
+			Steps: []plan.RecordedStep{
+				{Event: plan.Event{Node: "look", Tool: "shop.look", Generation: 1, Attempt: 1, Outcome: plan.OutcomeOK}, Output: map[string]any{"ok": true}},
+				{Event: plan.Event{Node: "pay", Tool: "shop.pay", Generation: 1, Attempt: 1, Outcome: plan.OutcomeError, Code: "BROKEN"}, Reads: map[string]int{"look": 1}, Final: true},
+			},
+			Decisions: []plan.Decision{{Edge: 0, Generation: 1, Held: true, Reads: map[string]int{"look": 1}}},
+		}})
+	}
+	return runs, nil
 }
 
 func newQueue(t *testing.T) *queue {
@@ -155,6 +176,10 @@ func TestRecommendationsRefusals(t *testing.T) {
 		{"unknown state", "bob", all, "GET", "/v1/recommendations?state=open", "", 400, "GENERAL_INVALID_INPUT"},
 		{"unknown cursor", "bob", all, "GET", "/v1/recommendations?cursor=x", "", 400, "GENERAL_INVALID_INPUT"},
 		{"run options", "bob", all, "POST", "/v1/loop/run", `{"min_new":-1}`, 400, "GENERAL_INVALID_INPUT"},
+		{"runs without operate", "bob", []gateway.Scope{gateway.ScopeCall, gateway.ScopeReview}, "GET", "/v1/loop/runs/plan.shop", "", 403, "ACL_DENIED"},
+		{"runs of no module", "bob", all, "GET", "/v1/loop/runs/plan.*", "", 400, "INVALID_MODULE_ID"},
+		{"too many runs", "bob", all, "GET", "/v1/loop/runs/plan.shop?limit=101", "", 400, "GENERAL_INVALID_INPUT"},
+		{"no number of runs", "bob", all, "GET", "/v1/loop/runs/plan.shop?limit=x", "", 400, "GENERAL_INVALID_INPUT"},
 		{"cases of an evalset", "bob", all, "POST", "/v1/loop/evalsets/math.add", `{"cases":[{"inputs":{}}]}`, 400, "GENERAL_INVALID_INPUT"},
 		{"an evalset by who is no administrator", "bob", []gateway.Scope{gateway.ScopeApply}, "POST", "/v1/loop/evalsets/math.add", `{"cases":[{"inputs":{},"output":{}}]}`, 403, "LOOP_SCOPE"},
 	}
@@ -278,6 +303,8 @@ func TestRecommendationAnswersFitTheDocument(t *testing.T) {
 		{"GET", "/v1/loop?probe=1", "", "LoopStatus"},
 		{"POST", "/v1/loop/evalsets/math.add", `{"cases":[{"inputs":{"a":1},"output":{}}]}`, "EvalsetStored"},
 		{"POST", "/v1/loop/evalsets/math.add/run", "", "EvalsetRun"},
+		{"GET", "/v1/loop/runs/plan.shop?limit=2", "", "PlanRuns"},
+		{"GET", "/v1/loop/runs/plan.other", "", "PlanRuns"},
 	} {
 		t.Run(tt.method+" "+tt.path, func(t *testing.T) {
 			compiled, err := schema.Compile(map[string]any{"$ref": "#/components/schemas/" + tt.schema, "components": map[string]any{"schemas": schemas}})
@@ -292,6 +319,25 @@ func TestRecommendationAnswersFitTheDocument(t *testing.T) {
 				t.Errorf("%s: %v", res.body, err)
 			}
 		})
+	}
+}
+
+func TestRunsOfAPlan(t *testing.T) {
+	g := newQueue(t).as(t, "ana")
+	for path, want := range map[string]int{"plan.shop": 20, "plan.shop?limit=3": 3, "plan.other": 0} {
+		res := record(g, "GET", "/v1/loop/runs/"+path, "")
+		runs, _ := res.fields(t)["runs"].([]any)
+		if res.status != 200 || len(runs) != want {
+			t.Errorf("%s: %d, %d runs, want %d", path, res.status, len(runs), want)
+		}
+		if want == 0 {
+			continue
+		}
+		r, _ := runs[0].(map[string]any)
+		steps, _ := r["steps"].([]any)
+		if r["id"] == nil || r["failed_node"] != "pay" || len(steps) != 2 || steps[1].(map[string]any)["code"] != "BROKEN" {
+			t.Errorf("%s: %v", path, r)
+		}
 	}
 }
 

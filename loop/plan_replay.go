@@ -21,7 +21,7 @@ type PlanRuns interface {
 
 // JournaledRun is a run with its ID, which is the hash of its record.
 type JournaledRun struct {
-	ID string
+	ID string `json:"id"`
 	*plan.RunRecord
 }
 

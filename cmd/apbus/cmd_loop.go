@@ -21,6 +21,7 @@ type loopCmd struct {
 	Run     loopRunCmd     `cmd:"" help:"Make one pass. Whoever asks cannot approve what a model drafts in it."`
 	Probe   loopProbeCmd   `cmd:"" help:"Ask the model for its name."`
 	Evalset loopEvalsetCmd `cmd:"" help:"Set the cases that a code revision of a module must pass, or run them."`
+	Runs    loopRunsCmd    `cmd:"" help:"Show what the newest runs of a plan did, step by step."`
 }
 
 const loopIs = "loop"

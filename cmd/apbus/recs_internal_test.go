@@ -16,12 +16,18 @@ const (
 		`"action":"flag","kind":null,"severity":"medium","summary":"orders.place is denied","executable":false,"destructive":false,"rollbackable":false,"created_at":"2026-01-02T03:04:05.000Z"}`
 	recDoc = `{` + recHead + `,"recommendation":{"co_creator":"ana","proposal":{"kind":"ops","ops":[{"op":"add","type":"skill","namespace":"default","name":"sum-up",` +
 		`"fields":{"description":"Add","steps":["Look.","Add\u202e."],"source":"a = 1\n\tb = 2\n"}},{"op":"hide","type":"fact","name":"math.add","replaces":"ee","fields":{"relation":"lesson","object":"x"}}]},` +
+		`"replay":{"runs":4,"same":2,"better":0,"worse":1,"out_of_support":1,"calls_before":7,"calls_after":6,"no_worse":false,"verdict":"refused","because":"1 of 4 journaled runs would end worse","worse_runs":["` + recHash + `"]},` +
 		`"near_duplicate_of":[{"hash":"ff","score":0.75,"method":"jaccard","state":"rejected"}]},` +
 		`"evidence":[{"time":"2026-01-02T03:04:05.000Z","type":"call","module_id":"math.add","outcome":"error","code":"SHOP_CLOSED","node":"n1","message":"no"}],"evidence_gone":2,` +
 		`"history":[{"at":"2026-01-02T03:04:05.000Z","event":"pending","actor":"engine:loop.llm/1","observer_type":"system","because":"proposed by loop.llm/1"}]}`
 	loopDoc = `{"last_run_at":"2026-01-02T03:04:05.000Z","model":"m-small","stale":true,"new_grains":12,"new_error_events":3,"unread":0,"recommendations":{"pending":2,"applied":1,"rejected":0},` +
 		`"analyzers":[{"id":"exec.cold_module/1","title":"Cold","description":"Never called.","runs":false}],"last_run":{"at":"2026-01-02T03:04:05.000Z","trigger":"ana","router":"r1",` +
 		`"result":` + passDoc + `}}`
+	runsDoc = `{"runs":[{"id":"` + recHash + `","v":1,"plan":"plan.shop","plan_hash":"` + recHash + `","node":"n1","call":"c1","trace_id":"t1","identity_id":"ana","started_ms":1767323045000,"ended_ms":1767323045120,` +
+		`"outcome":"error","code":"BROKEN","failed_node":"pay","inputs":{"order":"o-1"},"dropped":3,"steps":[{"node":"look","tool":"shop.look","generation":1,"attempt":1,"outcome":"ok","started_ms":1767323045001,"ended_ms":1767323045020,"output":{"ok":true}},` +
+		`{"node":"pay","tool":"shop.pay","generation":2,"attempt":3,"outcome":"error","code":"BROKEN","started_ms":1767323045021,"ended_ms":1767323045119},{"node":"big","tool":"shop.big","generation":1,"attempt":1,"outcome":"ok","output_left_out":true,"started_ms":1767323045021,"ended_ms":1767323045022},{"node":"tell","tool":"shop.tell","generation":1,"outcome":"dead"}],` +
+		`"decisions":[{"edge":0,"generation":1,"held":true},{"edge":2,"generation":1,"held":false}]},` +
+		`{"id":"` + recHash + `","plan":"plan.shop","plan_hash":"` + recHash + `","started_ms":1767323045000,"ended_ms":1767323045000,"outcome":"ok","steps":[]}]}`
 	passDoc = `{"outcome":"ran","proposed":5,"deduped":3,"stored":2,"expired":1,"analyzers_run":[],"analyzers_skipped":[{"id":"exec.x/1","reason":"denied by policy"}],` +
 		`"llm_funnel":{"evidence":9,"proposed":3,"cited":3,"grounded":2,"kept":1,"stored":1,"ground_call_failed":true,"verify_call_failed":false}}`
 )
@@ -37,6 +43,8 @@ func recAnswers() map[string]fakeAnswer {
 		"POST /v1/recommendations/aaaaaaaaaaaa/rollback":                                {body: strings.Replace(recDoc, `"pending"`, `"rolled_back"`, 1)},
 		"POST /v1/recommendations/aaaaaaaaaaaa/reject":                                  {status: 409, body: `{"error":{"code":"LOOP_CONFLICT","message":"somebody else has changed this recommendation meanwhile"}}`},
 		"GET /v1/loop":                        {body: loopDoc},
+		"GET /v1/loop/runs/plan.shop?limit=2": {body: runsDoc},
+		"GET /v1/loop/runs/plan.none?limit=5": {body: `{"runs":[]}`},
 		"GET /v1/loop?probe=1":                {body: `{"probe":{"ok":true,"model":"m-small","message":null}}`},
 		"POST /v1/loop/run":                   {body: passDoc},
 		"POST /v1/loop/evalsets/math.add/run": {body: `{"module_id":"math.add","passed":3,"failed":1,"duration_ms":12}`},
@@ -77,6 +85,9 @@ func TestRecs(t *testing.T) {
 		{name: "loop json", args: []string{"loop", "status", "--json"}, stdout: "golden"},
 		{name: "loop run", args: []string{"loop", "run", "--full-sweep", "--if-stale=6h"}, stdout: "golden", requests: []string{`POST /v1/loop/run {"full_sweep":true,"if_stale_ms":21600000}`}},
 		{name: "loop probe", args: []string{"loop", "probe"}, stdout: "m-small\n", requests: []string{"GET /v1/loop?probe=1"}},
+		{name: "loop runs", args: []string{"loop", "runs", "plan.shop", "--limit=2"}, stdout: "golden", requests: []string{"GET /v1/loop/runs/plan.shop?limit=2"}},
+		{name: "loop runs of nothing", args: []string{"loop", "runs", "plan.none"}, stdout: "no run of plan.none is journaled\n"},
+		{name: "loop runs of too many", args: []string{"loop", "runs", "plan.none", "--limit=101"}, exit: 2, stderr: []string{"--limit"}, requests: []string{}},
 		{
 			name: "loop evalset", args: []string{"loop", "evalset", "math.add", "-"}, stdin: `[{"inputs":{"a":1},"output":{"sum":1}}]`, stdout: "abc\n",
 			requests: []string{`POST /v1/loop/evalsets/math.add {"cases":[{"inputs":{"a":1},"output":{"sum":1}}]}`},

@@ -48,6 +48,11 @@ func showRec(p *printer, r map[string]any) error {
 			}
 		}
 	}
+	if replay, ok := body["replay"].(map[string]any); ok {
+		if err := showReplay(p, replay); err != nil {
+			return err
+		}
+	}
 	if err := p.line("\n%s", p.bold("evidence")); err != nil {
 		return err
 	}

@@ -29,6 +29,7 @@ const (
 type learning struct {
 	*loop.Engine
 	store  *jetstream.LoopStore
+	runs   *jetstream.PlanRunStore
 	w      *witness
 	router string
 	log    *slog.Logger
@@ -85,7 +86,7 @@ func openLoop(ctx context.Context, cfg *config, conns *bus.Conns, client *bus.Cl
 	if err != nil {
 		return nil, err
 	}
-	return &learning{Engine: engine, store: store, w: w, router: routerName(), log: log}, nil
+	return &learning{Engine: engine, store: store, runs: runs, w: w, router: routerName(), log: log}, nil
 }
 
 // routerName tells routers apart, for people.
@@ -177,6 +178,11 @@ func (l *learning) Guidance(ctx context.Context, moduleID string) ([]loop.Guidan
 		return nil, module.Errorf(module.CodeLoopStore, "reading what was learned: %w", err)
 	}
 	return loop.GuidanceOf(items, moduleID), nil
+}
+
+// PlanRuns implements [gateway.LoopLessons].
+func (l *learning) PlanRuns(ctx context.Context, moduleID string, limit int) ([]*loop.JournaledRun, error) {
+	return l.runs.Newest(ctx, moduleID, limit)
 }
 
 func (l *learning) known(ctx context.Context) ([]*loop.Item, error) {
