@@ -12,7 +12,6 @@ import (
 	"github.com/apbus/apbus/contextwire"
 	"github.com/apbus/apbus/gateway"
 	"github.com/apbus/apbus/loop"
-	"github.com/apbus/apbus/loop/plan"
 	"github.com/apbus/apbus/module"
 	"github.com/apbus/apbus/schema"
 )
@@ -42,15 +41,19 @@ func (l *learned) PlanRuns(_ context.Context, id string, limit int) ([]*loop.Jou
 	}
 	var runs []*loop.JournaledRun
 	for i := range min(limit, 30) {
-		runs = append(runs, &loop.JournaledRun{ID: fmt.Sprintf("%064x", i), RunRecord: &plan.RunRecord{
-			V: 1, Plan: id, PlanHash: fmt.Sprintf("%064x", 7), StartedMS: 1, EndedMS: 2, Outcome: plan.OutcomeError, Code: "BROKEN", Failed: "pay",
-			Inputs: map[string]any{"order": "o-1"},
-			Steps: []plan.RecordedStep{
-				{Event: plan.Event{Node: "look", Tool: "shop.look", Generation: 1, Attempt: 1, Outcome: plan.OutcomeOK}, Output: map[string]any{"ok": true}},
-				{Event: plan.Event{Node: "pay", Tool: "shop.pay", Generation: 1, Attempt: 1, Outcome: plan.OutcomeError, Code: "BROKEN"}, Reads: map[string]int{"look": 1}, Final: true},
+		r := new(loop.JournaledRun)
+		if err := module.FromMap(map[string]any{
+			"id": fmt.Sprintf("%064x", i), "v": int64(1), "plan": id, "plan_hash": fmt.Sprintf("%064x", 7), "started_ms": int64(1), "ended_ms": int64(2),
+			"outcome": "error", "code": "BROKEN", "failed_node": "pay", "inputs": map[string]any{"order": "o-1"},
+			"steps": []any{
+				map[string]any{"node": "look", "tool": "shop.look", "generation": int64(1), "attempt": int64(1), "outcome": "ok", "output": map[string]any{"ok": true}},
+				map[string]any{"node": "pay", "tool": "shop.pay", "generation": int64(1), "attempt": int64(1), "outcome": "error", "code": "BROKEN", "reads": map[string]any{"look": int64(1)}, "final": true},
 			},
-			Decisions: []plan.Decision{{Edge: 0, Generation: 1, Held: true, Reads: map[string]int{"look": 1}}},
-		}})
+			"decisions": []any{map[string]any{"edge": int64(0), "generation": int64(1), "held": true, "reads": map[string]any{"look": int64(1)}}},
+		}, r); err != nil {
+			return nil, err
+		}
+		runs = append(runs, r)
 	}
 	return runs, nil
 }

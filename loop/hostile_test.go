@@ -143,7 +143,7 @@ func TestHostileModelAndCarelessReviewer(t *testing.T) {
 				t.Fatalf("seed %d: %s in namespace %q", seed, i.Type, i.Namespace)
 			}
 			if i.Type == loop.ItemPlan {
-				if _, err := loop.PlanModule(i, nil); err != nil {
+				if _, err := loop.PlanModule(i, nil, nil); err != nil {
 					t.Fatalf("seed %d: a plan that cannot run: %v", seed, err)
 				}
 			}

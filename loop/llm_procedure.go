@@ -282,14 +282,14 @@ func PlanOf(i *Item) (*plan.Plan, error) {
 	return plan.FromMap(m)
 }
 
-// PlanModule makes the module of a live plan, plan.<name>, which tells the journal of
-// its runs; nil for none.
-func PlanModule(i *Item, journal plan.Journal) (*plan.Module, error) {
+// PlanModule makes the module of a live plan, plan.<name>, which tells journal of its
+// runs and masks its inputs by hide; nil for neither.
+func PlanModule(i *Item, journal plan.Journal, hide *plan.Redaction) (*plan.Module, error) {
 	graph, err := PlanOf(i)
 	if err != nil {
 		return nil, err
 	}
 	return plan.NewModule(plan.About{
-		Name: i.Name, Description: i.Text("description"), WhenToUse: i.Text("when_to_use"), Rec: i.Rec, Hash: i.Hash, Journal: journal,
+		Name: i.Name, Description: i.Text("description"), WhenToUse: i.Text("when_to_use"), Rec: i.Rec, Hash: i.Hash, Journal: journal, Hide: hide,
 	}, graph)
 }

@@ -42,18 +42,26 @@ func openJournal(ctx context.Context, cfg *config, conns *bus.Conns, reg *regist
 		log.Warn("runs of plans are not journaled", "cause", err)
 		return nil
 	}
-	redactor, err := schema.NewRedactor(schema.RedactOptions{})
+	hide, err := newRedaction(reg, client)
 	if err != nil {
 		log.Warn("runs of plans are not journaled", "cause", err)
 		return nil
 	}
-	known := &knownSchemas{
-		own: reg, catalogue: client.Module, compiled: map[string]schemaPair{},
-	}
 	return &journal{
 		p:    store.Publisher(jetstream.PublisherOptions{Node: cfg.ID}), //nolint:contextcheck // it lives until it is closed
-		hide: &plan.Redaction{Redactor: redactor, Schemas: known.of}, log: log,
+		hide: hide, log: log,
 	}
+}
+
+// newRedaction hides what the modules hide that plans call, this node's own and those
+// of others.
+func newRedaction(reg *registry.Registry, client *bus.Client) (*plan.Redaction, error) {
+	redactor, err := schema.NewRedactor(schema.RedactOptions{})
+	if err != nil {
+		return nil, err
+	}
+	known := &knownSchemas{own: reg, catalogue: client.Module, compiled: map[string]schemaPair{}}
+	return &plan.Redaction{Redactor: redactor, Schemas: known.of}, nil
 }
 
 // Ran implements [plan.Journal]. A run never fails by its journal.

@@ -12,6 +12,7 @@ import (
 	"github.com/apbus/apbus/executor/registry"
 	"github.com/apbus/apbus/jetstream"
 	"github.com/apbus/apbus/loop"
+	"github.com/apbus/apbus/loop/plan"
 	"github.com/apbus/apbus/module"
 )
 
@@ -39,6 +40,8 @@ type learned struct {
 	evidence *recorder
 	// runs keeps what the plans did.
 	runs *journal
+	// hide is what the modules that plans call hide.
+	hide *plan.Redaction
 	name string
 	dir  string // of program texts
 	log  *slog.Logger
@@ -52,11 +55,11 @@ type learned struct {
 
 // openLearned takes part; nil where it is switched off or there is no JetStream. A
 // node without it still does its work, so a failure is only told of.
-func openLearned(ctx context.Context, cfg *config, conns *bus.Conns, reg *registry.Registry, b *bound, r *recorder, runs *journal, log *slog.Logger) *learned {
+func openLearned(ctx context.Context, cfg *config, conns *bus.Conns, client *bus.Client, reg *registry.Registry, b *bound, r *recorder, runs *journal, log *slog.Logger) *learned {
 	if cfg.Learned == learnedOff || conns.JS == nil {
 		return nil
 	}
-	l, err := newLearned(ctx, cfg, conns, reg, b, r, runs, log)
+	l, err := newLearned(ctx, cfg, conns, client, reg, b, r, runs, log)
 	if err != nil {
 		log.Warn("plans are not hosted and programs not revised", "cause", err)
 		return nil
@@ -64,7 +67,7 @@ func openLearned(ctx context.Context, cfg *config, conns *bus.Conns, reg *regist
 	return l
 }
 
-func newLearned(ctx context.Context, cfg *config, conns *bus.Conns, reg *registry.Registry, b *bound, r *recorder, runs *journal, log *slog.Logger) (*learned, error) {
+func newLearned(ctx context.Context, cfg *config, conns *bus.Conns, client *bus.Client, reg *registry.Registry, b *bound, r *recorder, runs *journal, log *slog.Logger) (*learned, error) {
 	ctx, stop := context.WithTimeoutCause(ctx, learnedStart, errors.New("the store of the loop did not open in time"))
 	defer stop()
 	store, err := jetstream.OpenLoop(ctx, jetstream.LoopOptions{JS: conns.JS, Namespace: cfg.NS, Replicas: cfg.Replicas, Logger: log})
@@ -76,12 +79,16 @@ func newLearned(ctx context.Context, cfg *config, conns *bus.Conns, reg *registr
 	if err != nil {
 		return nil, err
 	}
+	hide, err := newRedaction(reg, client)
+	if err != nil {
+		return nil, err
+	}
 	dir, err := os.MkdirTemp("", "apbus-node-*") // only its owner may look
 	if err != nil {
 		return nil, fmt.Errorf("make a folder for program texts: %w", err)
 	}
 	return &learned{
-		store: store, engine: engine, reg: reg, bound: b, evidence: r, runs: runs, name: cfg.ID, dir: dir, log: log,
+		store: store, engine: engine, reg: reg, bound: b, evidence: r, runs: runs, hide: hide, name: cfg.ID, dir: dir, log: log,
 		plans: map[string]string{}, sources: map[string]string{}, broken: map[string]bool{}, tried: map[string]bool{},
 	}, nil
 }
@@ -136,7 +143,7 @@ func (l *learned) hostPlans(ctx context.Context, items []*loop.Item) {
 		if i.Type != loop.ItemPlan {
 			continue
 		}
-		m, err := loop.PlanModule(i, l.runs.of())
+		m, err := loop.PlanModule(i, l.runs.of(), l.hide)
 		if err != nil {
 			l.complain(ctx, i, "a plan cannot be run", err)
 			continue

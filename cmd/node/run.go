@@ -125,7 +125,7 @@ func run(ctx context.Context, spec settings.Spec) error {
 	if bound != nil {
 		wg.Go(func() { bound.watch(life) })
 	}
-	if l := openLearned(ctx, cfg, conns, reg, bound, evidence, runs, log); l != nil {
+	if l := openLearned(ctx, cfg, conns, client, reg, bound, evidence, runs, log); l != nil {
 		wg.Go(func() { l.follow(life) })
 	}
 	if rules != nil {

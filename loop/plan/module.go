@@ -36,6 +36,9 @@ type About struct {
 	Rec, Hash string
 	// Journal is told of every run, nil for nobody.
 	Journal Journal
+	// Hide masks in the module's own inputs what its nodes' modules hide in theirs; nil
+	// for nothing.
+	Hide *Redaction
 }
 
 // Journal keeps what runs of plans did.
@@ -57,7 +60,10 @@ type Module struct {
 	about About
 }
 
-var _ module.Module = (*Module)(nil)
+var (
+	_ module.Module   = (*Module)(nil)
+	_ module.Discreet = (*Module)(nil)
+)
 
 // NewModule validates the plan and makes its module. Every node needs a tool.
 func NewModule(about About, p *Plan) (*Module, error) {
@@ -102,6 +108,16 @@ func NewModule(about About, p *Plan) (*Module, error) {
 
 // Descriptor describes the module.
 func (m *Module) Descriptor() module.Descriptor { return m.desc }
+
+// SensitiveInputs implements [module.Discreet]: what the schemas of the nodes' modules
+// mark as sensitive is so before it gets there. Where a schema is not known, all that
+// its node would be given is.
+func (m *Module) SensitiveInputs(inputs map[string]any) []string {
+	if m.about.Hide == nil {
+		return nil
+	}
+	return m.about.Hide.sensitive(m.plan, inputs)
+}
 
 // Execute runs the plan. Progress is reported after each node. A failure keeps the
 // code of the node's error and carries the timeline in details.timeline.

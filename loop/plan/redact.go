@@ -2,6 +2,7 @@ package plan
 
 import (
 	"maps"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -30,6 +31,68 @@ const (
 	// run with more no values are kept.
 	maxSecrets = 256
 )
+
+// sensitive names the inputs of a plan in which its nodes' modules hide something.
+func (h *Redaction) sensitive(p *Plan, inputs map[string]any) []string {
+	names := map[string]bool{}
+	for _, n := range p.Nodes {
+		given, from := givenBy(p, n, inputs)
+		in, _, known := h.Schemas(n.Tool, given)
+		// Another plan may lead back to this one, so it is not asked what it hides.
+		known = known && !strings.HasPrefix(n.Tool, IDPrefix)
+		var shown map[string]any
+		if known {
+			shown = h.Redactor.Redact(in, given)
+		}
+		for name, v := range given {
+			if known && reflect.DeepEqual(v, shown[name]) {
+				continue
+			}
+			if from[name] != "" {
+				names[from[name]] = true
+				continue
+			}
+			for all := range inputs {
+				names[all] = true
+			}
+		}
+	}
+	return slices.Sorted(maps.Keys(names))
+}
+
+// givenBy is what a node is given of a plan's inputs, and which of them each part is
+// from, "" for all of them.
+func givenBy(p *Plan, n Node, inputs map[string]any) (given map[string]any, from map[string]string) {
+	bindings, bound := p.Bindings[n.ID]
+	given, from = inputs, make(map[string]string)
+	if !bound {
+		own, ok := inputs[n.ID].(map[string]any)
+		if ok {
+			given = own
+		}
+		for name := range given {
+			if from[name] = name; ok {
+				from[name] = n.ID
+			}
+		}
+		return given, from
+	}
+	given = make(map[string]any)
+	state := map[string]any{stateInput: inputs}
+	for name, at := range bindings {
+		path, ok := parsePath(at)
+		if !ok || path[0] != stateInput {
+			continue
+		}
+		if v, there := lookup(state, path); there {
+			given[name] = v
+			if len(path) > 1 {
+				from[name] = path[1]
+			}
+		}
+	}
+	return given, from
+}
 
 // hiding is the redaction of one run: copies of the plan's inputs and of the output of
 // each step, from which more and more is taken out.

@@ -265,3 +265,36 @@ func FuzzRunRecords(f *testing.F) {
 		}
 	})
 }
+
+// What a node's module hides is hidden from whoever looks at the call of the plan.
+func TestSensitiveInputsOfAPlan(t *testing.T) {
+	tests := []struct {
+		name     string
+		plan     *plan.Plan
+		bindings map[string]map[string]string
+		inputs   map[string]any
+		want     []string
+	}{
+		{name: "nothing", plan: graph("b"), inputs: map[string]any{"card": "4111"}},
+		{name: "all inputs", plan: graph("a b", "a>b"), inputs: map[string]any{"card": "4111", "n": int64(1)}, want: []string{"card"}},
+		{name: "a node's own", plan: graph("a b", "a>b"), inputs: map[string]any{"a": map[string]any{"card": "4111"}, "b": map[string]any{"card": "4111"}}, want: []string{"a"}},
+		{name: "through a binding", plan: graph("b a", "b>a"), bindings: map[string]map[string]string{"a": {"card": "input.who.no", "n": "input.n"}}, inputs: map[string]any{"who": map[string]any{"no": "4111"}, "n": int64(1)}, want: []string{"who"}},
+		{name: "of another node's output", plan: graph("b a", "b>a"), bindings: map[string]map[string]string{"a": {"card": "b.card"}}, inputs: map[string]any{"n": int64(1)}},
+		{name: "all inputs through a binding", plan: graph("a"), bindings: map[string]map[string]string{"a": {"card": "input"}}, inputs: map[string]any{"x": int64(1), "y": int64(2)}, want: []string{"x", "y"}},
+		{name: "a module that nobody knows", plan: &plan.Plan{Nodes: []plan.Node{{ID: "a", Tool: "m.unknown"}}}, inputs: map[string]any{"x": int64(1)}, want: []string{"x"}},
+		{name: "another plan", plan: &plan.Plan{Nodes: []plan.Node{{ID: "a", Tool: "plan.other"}}}, inputs: map[string]any{"x": int64(1)}, want: []string{"x"}},
+		{name: "no inputs", plan: graph("a"), inputs: nil},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			tt.plan.Bindings = tt.bindings
+			m, err := plan.NewModule(plan.About{Name: "x", Hide: hiding(t, map[string]*schema.Compiled{"m.a": marks(t, "card")})}, tt.plan)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(tt.want, m.SensitiveInputs(tt.inputs)); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
