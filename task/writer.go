@@ -37,7 +37,7 @@ type Writer struct {
 	why     error // why it stopped
 
 	number    int64 // last number given
-	items     map[taskID]*item
+	items     table
 	all       ordered
 	queues    map[string]*queue
 	lookAt    int // how many queues make claims look for idle ones
@@ -95,7 +95,7 @@ func NewWriter(log Log, opts WriterOptions) (*Writer, error) {
 		},
 		ready: make(chan struct{}), stopped: make(chan struct{}),
 		kick: make(chan struct{}, 1), rearm: make(chan struct{}, 1), doubt: make(chan string, 1024),
-		items: make(map[taskID]*item), queues: make(map[string]*queue), idem: make(map[idemKey]*item),
+		queues: make(map[string]*queue), idem: make(map[idemKey]*item),
 		children: make(map[taskID][]*item), approvals: make(map[string]map[*item]struct{}),
 		wakes: make(map[string]earlyWake), schedules: make(map[string]*scheduled),
 	}
@@ -204,7 +204,7 @@ func (w *Writer) Stats() WriterStats {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	s := w.stats
-	s.Tasks, s.Active, s.Unreadable, s.HeldBytes = len(w.items), w.active, w.aside, w.held
+	s.Tasks, s.Active, s.Unreadable, s.HeldBytes = w.items.n, w.active, w.aside, w.held
 	for _, q := range w.queues {
 		s.QueuedTasks += q.count[inQueued]
 		s.RunningTasks += q.count[inRunning] + q.count[inClaimed]

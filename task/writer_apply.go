@@ -155,7 +155,7 @@ func (w *Writer) itemOf(id taskID, r *Record) *item {
 // enlist adds an item that is younger than all others to the index, in a place that
 // counts for nothing. w is locked.
 func (w *Writer) enlist(it *item) {
-	w.items[it.id] = it
+	w.items.put(it)
 	w.all.add(it)
 	it.q.all.add(it)
 	if x := it.extra; x != nil && x.hasIdem {
@@ -169,7 +169,7 @@ func (w *Writer) enlist(it *item) {
 // w is locked.
 func (w *Writer) insert(it *item, r *Record) {
 	w.enlist(it)
-	if parent, ok := parseTaskID(r.Parent); ok && w.items[parent] != nil {
+	if parent, ok := parseTaskID(r.Parent); ok && w.items.get(parent) != nil {
 		it.more().child = !r.Detached
 		w.children[parent] = append(w.children[parent], it) // until the parent goes
 	}
@@ -199,7 +199,7 @@ func (w *Writer) drop(it *item) {
 	w.swap(it, nil)
 	w.timers.remove(it)
 	it.gone = true
-	delete(w.items, it.id)
+	w.items.remove(it.id)
 	w.all.dropped()
 	it.q.all.dropped()
 	if x := it.extra; x != nil {

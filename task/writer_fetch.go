@@ -135,14 +135,14 @@ func (w *Writer) hold(ctx context.Context, it *item) error {
 func (w *Writer) find(id string) (*item, error) {
 	t, ok := parseTaskID(id)
 	if ok {
-		if it := w.items[t]; it != nil {
+		if it := w.items.get(t); it != nil {
 			return it, nil
 		}
 		return nil, w.missing(t)
 	}
 	var odd taskID
 	copy(odd[:], id)
-	if it := w.items[odd]; it != nil && it.place == inAside && it.rec.TaskID == id {
+	if it := w.items.get(odd); it != nil && it.place == inAside && it.rec.TaskID == id {
 		return it, nil
 	}
 	return nil, notFound(id)

@@ -182,7 +182,7 @@ func (w *Writer) named(s *scan) []*item {
 	}
 	if s.ids != nil {
 		for id := range s.ids {
-			if it := w.items[id]; it != nil {
+			if it := w.items.get(id); it != nil {
 				add(it)
 			}
 		}

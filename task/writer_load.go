@@ -151,16 +151,16 @@ func setAside(name string, r *Record, err error, seq uint64) *Record {
 func (w *Writer) putAside(r *Record) {
 	w.slog.Warn("a task record is set aside", "task_id", r.TaskID, "cause", r.BlockedBy)
 	id, ok := parseTaskID(r.TaskID)
-	if !ok || w.items[id] != nil {
+	if !ok || w.items.get(id) != nil {
 		// Under a key that no task has: visible under an ID of its own making only.
 		id = taskID{}
 		copy(id[:], r.TaskID)
-		if w.items[id] != nil {
+		if w.items.get(id) != nil {
 			return
 		}
 	}
 	it := &item{id: id, order: r.Order, q: w.queueOf(r.ModuleID), place: inAside, rec: r}
-	w.items[id] = it
+	w.items.put(it)
 	w.all.items = slices.Insert(w.all.items, w.all.after(it.order), it)
 	it.q.all.items = slices.Insert(it.q.all.items, it.q.all.after(it.order), it)
 	it.q.count[inAside]++

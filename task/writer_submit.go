@@ -158,7 +158,7 @@ func (w *Writer) admit(d *draft) (it *item, dup bool, err error) {
 		return nil, false, w.full()
 	}
 	if parent, ok := parseTaskID(r.Parent); ok && !r.Detached {
-		p := w.items[parent]
+		p := w.items.get(parent)
 		if p != nil && (p.place == inCancelled || p.place == inRunning && p.rec != nil && p.rec.CancelRequested != nil) {
 			return nil, false, module.Errorf(module.CodeExecutionCancelled, "the task that submits it is cancelled").
 				WithDetails(map[string]any{"reason": "parent", "task_id": r.Parent})
@@ -185,7 +185,7 @@ func keyConflict(key, first string) error {
 func (w *Writer) create(b *batch, d *draft, schedule string) *item {
 	now := time.Now()
 	id := newTaskID(w.opts.Namespace, now)
-	for w.items[id] != nil {
+	for w.items.get(id) != nil {
 		id = newTaskID(w.opts.Namespace, now)
 	}
 	r := w.rules.born(d, w.moment(), id, schedule)

@@ -21,7 +21,7 @@ func (w *Writer) owned(ref LeaseRef) (*item, error) {
 	if !ok {
 		return nil, notFound(ref.TaskID)
 	}
-	it := w.items[id]
+	it := w.items.get(id)
 	if it == nil || it.rec == nil || !it.rec.owns(ref) {
 		w.stats.Stale++
 		return nil, leaseLost(ref)
@@ -49,7 +49,7 @@ func (w *Writer) adopt(ref LeaseRef, node string) bool {
 	if !ok {
 		return false
 	}
-	it := w.items[id]
+	it := w.items.get(id)
 	if it == nil || it.place != inQueued || it.rec == nil ||
 		ref.Attempt != it.rec.Attempt+1 || ref.Epoch <= 0 || ref.Epoch == it.rec.VoidEpoch || it.dirty > 0 || node == "" || !w.shapes.recall(it.q.id).rerun && !it.q.rerun {
 		return false
@@ -111,7 +111,7 @@ func (w *Writer) remember(ctx context.Context, ref LeaseRef) {
 		return
 	}
 	w.mu.Lock()
-	it := w.items[id]
+	it := w.items.get(id)
 	if it == nil || it.place != inQueued || it.dirty > 0 {
 		w.mu.Unlock()
 		return
@@ -339,7 +339,7 @@ func isObject(raw json.RawMessage) bool {
 func (w *Writer) finished(ctx context.Context, ref LeaseRef, stale error) (FinishAnswer, error) {
 	id, ok := parseTaskID(ref.TaskID)
 	w.mu.Lock()
-	it := w.items[id]
+	it := w.items.get(id)
 	if !ok || it == nil || it.place == inAside {
 		w.mu.Unlock()
 		return FinishAnswer{}, stale
