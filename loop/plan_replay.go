@@ -109,7 +109,7 @@ func (e *Engine) rehearse(ctx context.Context, hash string, live, candidate *pla
 		if run.PlanHash != hash {
 			continue
 		}
-		if err := r.add(live, candidate, run); err != nil {
+		if err := r.add(ctx, live, candidate, run); err != nil {
 			return nil, err
 		}
 	}
@@ -123,16 +123,16 @@ func (e *Engine) rehearse(ctx context.Context, hash string, live, candidate *pla
 }
 
 // add counts one run.
-func (r *Rehearsal) add(live, candidate *plan.Plan, run *JournaledRun) error {
+func (r *Rehearsal) add(ctx context.Context, live, candidate *plan.Plan, run *JournaledRun) error {
 	if run.Outcome != plan.OutcomeOK && run.Outcome != plan.OutcomeError {
 		r.LeftOut++
 		return nil
 	}
-	before, err := plan.Replay(live, live, run.RunRecord)
+	before, err := plan.Replay(ctx, live, live, run.RunRecord)
 	if err != nil {
 		return err
 	}
-	after, err := plan.Replay(live, candidate, run.RunRecord)
+	after, err := plan.Replay(ctx, live, candidate, run.RunRecord)
 	if err != nil {
 		return err
 	}

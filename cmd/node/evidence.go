@@ -55,7 +55,7 @@ func openEvidence(ctx context.Context, cfg *config, conns *bus.Conns, log *slog.
 		log.Warn("no evidence is left of what this node does", "cause", err)
 		return nil
 	}
-	return &recorder{p: store.Publisher(jetstream.PublisherOptions{Node: cfg.ID})} //nolint:contextcheck // it lives until it is closed
+	return &recorder{p: store.Publisher(jetstream.PublisherOptions{Node: cfg.ID})}
 }
 
 // evidenceOff is the value of --evidence that leaves none.

@@ -48,7 +48,7 @@ func openJournal(ctx context.Context, cfg *config, conns *bus.Conns, reg *regist
 		return nil
 	}
 	return &journal{
-		p:    store.Publisher(jetstream.PublisherOptions{Node: cfg.ID}), //nolint:contextcheck // it lives until it is closed
+		p:    store.Publisher(jetstream.PublisherOptions{Node: cfg.ID}),
 		hide: hide, log: log,
 	}
 }

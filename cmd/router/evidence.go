@@ -52,7 +52,7 @@ func openEvidence(ctx context.Context, cfg *config, conns *bus.Conns, log *slog.
 		log.Warn("evidence is neither kept nor shown", "cause", err)
 		return nil
 	}
-	return &witness{store: store, p: store.Publisher(jetstream.PublisherOptions{Node: "router"})} //nolint:contextcheck // it lives until it is closed
+	return &witness{store: store, p: store.Publisher(jetstream.PublisherOptions{Node: "router"})}
 }
 
 // shown is the gateway's part.

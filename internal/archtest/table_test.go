@@ -95,7 +95,7 @@ var table = map[string]row{
 	},
 	"task":      {level: 2, owns: "background calls as a state machine", internal: down(vocabulary, []string{"contextwire"})},
 	"loop":      {level: 2, owns: "learning from what happened", internal: down(vocabulary, []string{"contextwire", "loop/plan"})},
-	"loop/plan": {level: 2, owns: "procedures as graphs of calls: grammar, validation, execution", internal: down(vocabulary, []string{"contextwire"})},
+	"loop/plan": {level: 2, owns: "procedures as graphs of calls: grammar, validation, execution, replay", internal: down(vocabulary, []string{"contextwire"})},
 	"examples":  {level: 2, owns: "the built-in example modules", internal: vocabulary},
 
 	"bus": {level: 3, owns: "carrying calls over NATS", internal: down(vocabulary, []string{"contextwire"}), third: map[string]string{

@@ -235,7 +235,7 @@ func TestARecordIsBounded(t *testing.T) {
 		t.Errorf("%d steps of %d, %d dropped", len(r.Steps), len(res.Trace.Steps), r.Dropped)
 	}
 	// What is not there is not made up.
-	if got, err := plan.Replay(p, p, r); err != nil || got.Known {
+	if got, err := plan.Replay(context.Background(), p, p, r); err != nil || got.Known {
 		t.Errorf("%s, %v", verdict(got), err)
 	}
 }
@@ -253,7 +253,7 @@ func FuzzRunRecords(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if _, err := plan.Replay(p, p, r); err != nil {
+		if _, err := plan.Replay(context.Background(), p, p, r); err != nil {
 			t.Fatal(err)
 		}
 		again, err := r.Encode()
@@ -294,6 +294,25 @@ func TestSensitiveInputsOfAPlan(t *testing.T) {
 			}
 			if diff := cmp.Diff(tt.want, m.SensitiveInputs(tt.inputs)); diff != "" {
 				t.Error(diff)
+			}
+		})
+	}
+}
+
+// What a run costs its caller for being journaled.
+func BenchmarkNewRunRecord(b *testing.B) {
+	for name, size := range map[string]int{"small": 20, "large": 4000} {
+		b.Run(name, func(b *testing.B) {
+			p := graph("a b c", "a>b a.ok == true", "b>c")
+			in := map[string]any{"order": "o-1", "card": "4111111111111111", "note": strings.Repeat("x", size)}
+			invoke := func(context.Context, string, map[string]any) (map[string]any, error) {
+				return map[string]any{"ok": true, "id": "ch-1", "text": strings.Repeat("y", size), "list": []any{int64(1), 2.5, "z"}}, nil
+			}
+			res, err := plan.Run(context.Background(), p, in, invoke, plan.Options{Trace: true})
+			hide := hiding(b, map[string]*schema.Compiled{"m.a": marks(b, "card"), "m.b": marks(b, "card"), "m.c": marks(b, "card")})
+			b.ReportAllocs()
+			for b.Loop() {
+				plan.NewRunRecord(p, plan.RunAbout{Plan: "plan.x", PlanHash: hash}, res, err, hide)
 			}
 		})
 	}

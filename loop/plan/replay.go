@@ -33,11 +33,12 @@ var errUnknown = errors.New("the journal does not know")
 // stands in for their calls, and a condition that both plans have and that reads the
 // same outputs is decided as it was. Nothing is called. The two plans have the same
 // nodes and edges up to what [Plan.Revise] changes, else the error is
-// GENERAL_INVALID_INPUT. It is a function of its arguments.
+// GENERAL_INVALID_INPUT; and the cause of ctx when that ends. It is a function of its
+// other arguments.
 //
 // A failure that is known decides over what is not known elsewhere, since the first
 // failure ends a run.
-func Replay(live, candidate *Plan, record *RunRecord) (Replayed, error) {
+func Replay(ctx context.Context, live, candidate *Plan, record *RunRecord) (Replayed, error) {
 	if !sameShape(live, candidate) {
 		return Replayed{}, invalid("the plans differ in more than a revision does")
 	}
@@ -58,7 +59,7 @@ func Replay(live, candidate *Plan, record *RunRecord) (Replayed, error) {
 		p.decisions[decisionKey{d.Edge, d.Generation}] = d
 	}
 	r.nodes, r.holds = p.wave, p.decide
-	return p.all(), nil
+	return p.all(ctx)
 }
 
 // sameShape reports whether a run of one plan can stand in for one of the other.
@@ -101,7 +102,7 @@ type replay struct {
 
 // all runs the components one after the other, each after those before it. What comes
 // after something that is not known is not known either.
-func (p *replay) all() Replayed {
+func (p *replay) all(ctx context.Context) (Replayed, error) {
 	result := Replayed{Known: true}
 	stopped := make([]bool, len(p.g.members))
 	var first *nodeError
@@ -112,7 +113,7 @@ func (p *replay) all() Replayed {
 		if stopped[c] {
 			continue
 		}
-		for _, f := range p.component(context.Background(), c) {
+		for _, f := range p.component(ctx, c) {
 			stopped[c] = true
 			switch {
 			case errors.Is(f.err, errUnknown):
@@ -122,6 +123,9 @@ func (p *replay) all() Replayed {
 			}
 		}
 	}
+	if ctx.Err() != nil {
+		return Replayed{}, context.Cause(ctx)
+	}
 	result.Calls = p.calls
 	switch {
 	case first != nil:
@@ -129,7 +133,7 @@ func (p *replay) all() Replayed {
 	case result.Known:
 		result.Done = p.ended()
 	}
-	return result
+	return result, nil
 }
 
 // ended reports whether a node that nothing follows has run, or there is none.

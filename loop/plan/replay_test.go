@@ -140,7 +140,7 @@ func TestReplay(t *testing.T) {
 			}
 			r := journaled(t, tt.plan, nil, newCalls(tt.answer).invoke, open())
 			for range 3 {
-				got, err := plan.Replay(tt.plan, next, r)
+				got, err := plan.Replay(context.Background(), tt.plan, next, r)
 				if err != nil || verdict(got) != tt.want {
 					t.Errorf("%s, %v, want %s", verdict(got), err, tt.want)
 				}
@@ -173,10 +173,10 @@ func TestReplayKnowsWhereInputsCameFrom(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, _ := plan.Replay(p, next, r); got.Known {
+	if got, _ := plan.Replay(context.Background(), p, next, r); got.Known {
 		t.Errorf("%s, though b would have been given n of the second round", verdict(got))
 	}
-	if _, err := plan.Replay(p, graph("a c", "a>a:3", "a>c"), r); module.CodeOf(err) != module.CodeInvalidInput {
+	if _, err := plan.Replay(context.Background(), p, graph("a c", "a>a:3", "a>c"), r); module.CodeOf(err) != module.CodeInvalidInput {
 		t.Errorf("another plan: %v", err)
 	}
 }
@@ -223,7 +223,7 @@ func TestReplayWithoutValues(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got, err := plan.Replay(p, next, r); err != nil || verdict(got) != tt.want {
+			if got, err := plan.Replay(context.Background(), p, next, r); err != nil || verdict(got) != tt.want {
 				t.Errorf("%s, %v, want %s", verdict(got), err, tt.want)
 			}
 		})
@@ -255,7 +255,7 @@ func TestReplayTellsTheTruth(t *testing.T) {
 		p := randomPlan(t)
 		in := map[string]any{"go": rapid.Bool().Draw(t, "go"), "seed": int64(rapid.IntRange(0, 1000).Draw(t, "seed"))}
 		r := journaled(t, p, in, pure, open())
-		same, err := plan.Replay(p, p, r)
+		same, err := plan.Replay(context.Background(), p, p, r)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -274,7 +274,7 @@ func TestReplayTellsTheTruth(t *testing.T) {
 			}
 		}
 		next.Retries = map[string]int{p.Nodes[rapid.IntRange(0, len(p.Nodes)-1).Draw(t, "node")].ID: rapid.IntRange(0, 2).Draw(t, "retries")}
-		got, err := plan.Replay(p, next, r)
+		got, err := plan.Replay(context.Background(), p, next, r)
 		if err != nil {
 			t.Fatal(err)
 		}
