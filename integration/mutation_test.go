@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -114,7 +115,7 @@ var mutations = [...]mutation{
 // TestMutations checks that every mutation still fits the code, and with -mutations
 // that the tests fail under it.
 func TestMutations(t *testing.T) {
-	for _, m := range mutations {
+	for _, m := range slices.Concat(mutations[:], loopMutations()) {
 		t.Run(m.name, func(t *testing.T) {
 			overlay := mutate(t, m)
 			if !*runMutations {

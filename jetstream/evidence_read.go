@@ -14,7 +14,10 @@ import (
 // countLimit is how many records Count decodes to tell the errors.
 const countLimit = 100_000
 
-var _ loop.Reader = (*EvidenceStore)(nil)
+var (
+	_ loop.Reader   = (*EvidenceStore)(nil)
+	_ loop.Extender = (*EvidenceStore)(nil)
+)
 
 // decode reads a record. One that cannot be read is told of once and passed over.
 func (s *EvidenceStore) decode(ctx context.Context, seq uint64, body []byte) (*contextwire.Evidence, string, bool) {
@@ -83,7 +86,7 @@ func (s *EvidenceStore) mayHold(q loop.Query) bool {
 }
 
 func (s *EvidenceStore) rangeOf(q loop.Query) readRange {
-	r := readRange{from: q.AfterSeq + 1}
+	r := readRange{from: q.AfterSeq + 1, upTo: q.UpToSeq}
 	if q.AfterSeq == 0 && !q.Since.IsZero() {
 		// A record is stored after it ended, so what ended since then is stored since.
 		r.since = q.Since
@@ -122,12 +125,20 @@ func (s *EvidenceStore) Count(ctx context.Context, q loop.Query) (loop.Counts, e
 	return c, nil
 }
 
-// bounds are the first and the last sequence of the stream.
-func (s *EvidenceStore) bounds(ctx context.Context) (first, last uint64, err error) {
+// Extent implements [loop.Extender].
+func (s *EvidenceStore) Extent(ctx context.Context) (loop.Extent, error) {
 	stream, err := s.o.JS.Stream(ctx, s.raw.stream)
 	if err != nil {
-		return 0, 0, unavailable(fmt.Errorf("look at stream %s: %w", s.raw.stream, err))
+		return loop.Extent{}, unavailable(fmt.Errorf("look at stream %s: %w", s.raw.stream, err))
 	}
-	state := stream.CachedInfo().State
-	return state.FirstSeq, state.LastSeq, nil
+	info := stream.CachedInfo()
+	return loop.Extent{
+		Stream: s.raw.stream + " of " + info.Created.UTC().Format(time.RFC3339Nano), First: info.State.FirstSeq, Last: info.State.LastSeq,
+	}, nil
+}
+
+// bounds are the first and the last sequence of the stream.
+func (s *EvidenceStore) bounds(ctx context.Context) (first, last uint64, err error) {
+	x, err := s.Extent(ctx)
+	return x.First, x.Last, err
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unsafe"
 
 	"github.com/apbus/apbus/contextwire"
 )
@@ -105,6 +106,30 @@ func (c *aclCaller) trim() {
 	if len(c.tries) > maxTries {
 		c.tries = slices.Clip(c.tries[:maxTries:maxTries])
 	}
+}
+
+func (p *aclPass) cuts() []int64 { return p.w.cuts() }
+
+func (p *aclPass) merge(o mergeable) {
+	with := o.(*aclPass)
+	p.pairs.merge(&with.pairs, func(c, o *aclPair) {
+		c.denied, c.allowed = c.denied+o.denied, c.allowed+o.allowed
+		c.sample.merge(&o.sample)
+	})
+	p.callers.merge(&with.callers, func(c, o *aclCaller) {
+		c.all.merge(&o.all)
+		if c.tries = append(c.tries, o.tries...); len(c.tries) >= 2*maxTries {
+			c.trim()
+		}
+	})
+}
+
+func (p *aclPass) settle() int {
+	return p.pairs.settle(func(c *aclPair) int { return c.sample.settle() }) + p.callers.settle(func(c *aclCaller) int {
+		c.trim()
+		c.tries = slices.Clip(c.tries)
+		return c.all.settle() + len(c.tries)*int(unsafe.Sizeof(aclTry{}))
+	})
 }
 
 // callerOf names who called: the calling module, else the identity, else that

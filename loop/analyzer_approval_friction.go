@@ -81,6 +81,20 @@ func (p *frictionPass) Add(r *Record) {
 	}
 }
 
+func (p *frictionPass) cuts() []int64 { return p.w.cuts() }
+
+func (p *frictionPass) merge(o mergeable) {
+	p.modules.merge(&o.(*frictionPass).modules, func(c, o *frictionCell) {
+		c.approved, c.rejected, c.timeouts = c.approved+o.approved, c.rejected+o.rejected, c.timeouts+o.timeouts
+		c.yes.merge(&o.yes)
+		c.late.merge(&o.late)
+	})
+}
+
+func (p *frictionPass) settle() int {
+	return p.modules.settle(func(c *frictionCell) int { return c.yes.settle() + c.late.settle() })
+}
+
 func (p *frictionPass) Drafts(context.Context) ([]Draft, error) {
 	var drafts []Draft
 	for _, id := range p.modules.sorted() {

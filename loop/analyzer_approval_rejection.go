@@ -67,6 +67,19 @@ func (p *rejectionPass) Add(r *Record) {
 	}
 }
 
+func (p *rejectionPass) cuts() []int64 { return p.w.cuts() }
+
+func (p *rejectionPass) merge(o mergeable) {
+	p.pairs.merge(&o.(*rejectionPass).pairs, func(c, o *rejectionCell) {
+		c.n, c.approved = c.n+o.n, c.approved+o.approved
+		c.sample.merge(&o.sample)
+	})
+}
+
+func (p *rejectionPass) settle() int {
+	return p.pairs.settle(func(c *rejectionCell) int { return c.sample.settle() })
+}
+
 func (p *rejectionPass) Drafts(context.Context) ([]Draft, error) {
 	var drafts []Draft
 	var callers tally

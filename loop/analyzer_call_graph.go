@@ -95,6 +95,24 @@ func chainSignature(chain []string) string {
 	return strings.Join(names, " → ")
 }
 
+func (p *graphPass) cuts() []int64 { return append(p.w.cuts(), p.recent.cuts()...) }
+
+func (p *graphPass) merge(o mergeable) {
+	with := o.(*graphPass)
+	p.chains.merge(&with.chains, (*graphCell).merge)
+	p.roots.merge(&with.roots, (*graphCell).merge)
+}
+
+func (c *graphCell) merge(o *graphCell) {
+	c.n += o.n
+	c.sample.merge(&o.sample)
+}
+
+func (p *graphPass) settle() int {
+	inner := func(c *graphCell) int { return c.sample.settle() }
+	return p.chains.settle(inner) + p.roots.settle(inner)
+}
+
 func (p *graphPass) Drafts(context.Context) ([]Draft, error) {
 	var drafts []Draft
 	add := func(root string, c *graphCell, code module.Code, s Summary) {

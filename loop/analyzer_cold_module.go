@@ -46,7 +46,7 @@ func (p *coldPass) Since() time.Time { return p.w.since().Add(-day) }
 
 func (p *coldPass) Add(r *Record) {
 	if r.Evidence != nil {
-		if p.oldest == 0 || r.CreatedAtMS < p.oldest {
+		if r.CreatedAtMS >= p.Since().UnixMilli() && (p.oldest == 0 || r.CreatedAtMS < p.oldest) {
 			p.oldest = r.CreatedAtMS
 		}
 		if p.w.holds(r) {
@@ -68,6 +68,18 @@ func (p *coldPass) Add(r *Record) {
 	c.spared = c.spared || r.Bool("system") || r.Bool("gate")
 	c.cited.add(r)
 }
+
+func (p *coldPass) cuts() []int64 { return append(p.w.cuts(), p.Since().UnixMilli()) }
+
+func (p *coldPass) merge(o mergeable) {
+	with := o.(*coldPass)
+	if p.oldest == 0 || with.oldest != 0 && with.oldest < p.oldest {
+		p.oldest = with.oldest
+	}
+	p.called.merge(&with.called, func(_, _ *struct{}) {})
+}
+
+func (p *coldPass) settle() int { return p.called.settle(nil) }
 
 func (p *coldPass) Drafts(context.Context) ([]Draft, error) {
 	if p.oldest == 0 || p.oldest > p.w.from || p.called.halved > 0 {

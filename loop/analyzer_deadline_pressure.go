@@ -4,12 +4,15 @@ import (
 	"cmp"
 	"context"
 	"slices"
-	"strings"
 	"time"
+	"unsafe"
 )
 
 // maxHops is how many calls of trees one pass looks at; beyond it samples trees.
 const maxHops = 128 << 10
+
+// maxHopNames is how many nested modules of one entry are told apart.
+const maxHopNames = 256
 
 // deadlinePressure finds trees of calls whose inner calls begin when hardly any time
 // is left.
@@ -37,22 +40,28 @@ func (deadlinePressure) Begin(in Input) Pass {
 	return &deadlinePass{
 		w: windowOf(in.Now, p.Duration("window_ms")), minCount: int(p.Int("min_count")),
 		minShare: p.Float("min_share"), left: p.Float("left"),
-		trees: newTable[tree](maxHops / 2), entries: newTable[entryCell](maxCells / 4),
+		// One more than there can be: trees are sampled by how many calls they hold.
+		trees: newTable[tree](maxHops + 1), entries: newTable[entryCell](maxCells / 4),
 	}
 }
 
 // tree is what is known of the calls of one trace.
 type tree struct {
-	n       int              // calls
-	budgets map[uint64]int64 // by chain: the most time a call of it had, in ms
-	nested  []nested
+	calls  []treeCall
+	nested []nested
+}
+
+// treeCall is how much time a call had, in ms, by its chain.
+type treeCall struct {
+	chain  uint64
+	budget int64
 }
 
 type nested struct {
 	caller uint64 // chain of the caller
 	budget int64
 	entry  string
-	cited  sample
+	cited  cited
 }
 
 type entryCell struct {
@@ -72,7 +81,7 @@ type deadlinePass struct {
 	minShare, left float64
 	trees          table[tree]
 	entries        table[entryCell]
-	names          map[string]string
+	names          names
 	held           int
 	key            []byte
 }
@@ -90,41 +99,54 @@ func (p *deadlinePass) Add(r *Record) {
 	if t == nil {
 		return
 	}
-	if t.budgets == nil {
-		t.budgets = map[uint64]int64{}
-	}
-	t.n++
-	chain := digestText(e.CallChain...)
-	t.budgets[chain] = max(t.budgets[chain], e.Budget.Milliseconds())
+	t.calls = append(t.calls, treeCall{digestText(e.CallChain...), e.Budget.Milliseconds()})
+	var s sample
 	if n := len(e.CallChain); n > 1 {
-		item := nested{caller: digestText(e.CallChain[:n-1]...), budget: e.Budget.Milliseconds(), entry: p.name(e.CallChain[0])}
-		item.cited.add(r)
-		t.nested = append(t.nested, item)
+		if s.add(r); len(s.list) > 0 {
+			t.nested = append(t.nested, nested{digestText(e.CallChain[:n-1]...), e.Budget.Milliseconds(), p.names.of(e.CallChain[0]), s.list[0]})
+		}
 	}
-	for p.held++; p.held > maxHops; p.count() {
+	p.held++
+	p.bound()
+}
+
+// bound halves the trees as often as they hold too many calls.
+func (p *deadlinePass) bound() {
+	for ; p.held > maxHops; p.count() {
 		p.trees.halve()
 	}
+}
+
+func (p *deadlinePass) cuts() []int64 { return p.w.cuts() }
+
+func (p *deadlinePass) merge(o mergeable) {
+	with := o.(*deadlinePass)
+	p.trees.merge(&with.trees, func(t, o *tree) {
+		t.calls, t.nested = append(t.calls, o.calls...), append(t.nested, o.nested...)
+	})
+	p.count()
+	p.bound()
+	p.entries.merge(&with.entries, func(c, o *entryCell) {
+		if c.hops.cells == nil {
+			c.hops = newTable[hop](maxHopNames)
+		}
+		c.hops.merge(&o.hops, func(h, o *hop) { h.n, h.total = h.n+o.n, h.total+o.total })
+	})
+}
+
+func (p *deadlinePass) settle() int {
+	return p.trees.settle(func(t *tree) int {
+		t.calls, t.nested = slices.Clip(t.calls), slices.Clip(t.nested)
+		return len(t.calls)*int(unsafe.Sizeof(treeCall{})) + len(t.nested)*int(unsafe.Sizeof(nested{}))
+	}) + p.entries.settle(func(c *entryCell) int { return c.hops.settle(nil) })
 }
 
 // count is how many calls the trees hold.
 func (p *deadlinePass) count() {
 	p.held = 0
 	for _, t := range p.trees.cells {
-		p.held += t.n
+		p.held += len(t.calls)
 	}
-}
-
-// name is one copy of a name, however often it is kept.
-func (p *deadlinePass) name(s string) string {
-	if n, ok := p.names[s]; ok {
-		return n
-	}
-	if p.names == nil || len(p.names) > maxCells {
-		p.names = map[string]string{}
-	}
-	n := strings.Clone(s)
-	p.names[n] = n
-	return n
 }
 
 // hop counts the time of one call for its entry module.
@@ -135,7 +157,7 @@ func (p *deadlinePass) hop(r *Record) {
 		return
 	}
 	if c.hops.cells == nil {
-		c.hops = newTable[hop](256)
+		c.hops = newTable[hop](maxHopNames)
 	}
 	if h := c.hops.at([]byte(e.ModuleID)); h != nil {
 		h.n++
@@ -146,9 +168,13 @@ func (p *deadlinePass) hop(r *Record) {
 func (p *deadlinePass) Drafts(context.Context) ([]Draft, error) {
 	for _, trace := range p.trees.sorted() {
 		t := p.trees.cells[trace]
+		had := map[uint64]int64{} // the most time that a call of a chain had
+		for _, c := range t.calls {
+			had[c.chain] = max(had[c.chain], c.budget)
+		}
 		for i := range t.nested {
 			n := &t.nested[i]
-			had := t.budgets[n.caller]
+			had := had[n.caller]
 			c := p.entries.cells[n.entry]
 			if had == 0 || c == nil {
 				continue
@@ -156,7 +182,7 @@ func (p *deadlinePass) Drafts(context.Context) ([]Draft, error) {
 			c.nested++
 			if float64(n.budget) < p.left*float64(had) {
 				c.late++
-				c.sample.merge(&n.cited)
+				c.sample.take(n.cited)
 			}
 		}
 	}

@@ -77,7 +77,7 @@ func (p *pilePass) Drafts(context.Context) ([]Draft, error) {
 		}
 		c.trim()
 		ns, _, _ := strings.Cut(key, string(rune(unitSeparator)))
-		hashes := (&sample{c.list}).hashes()
+		hashes := (&sample{list: c.list}).hashes()
 		slices.Reverse(hashes) // oldest first
 		drafts = append(drafts, Draft{
 			Target: "entity:" + targetName(ns) + "/" + targetName(c.subject), Action: ActionFlag, Severity: SeverityMedium,

@@ -83,6 +83,22 @@ func (p *moduleFailurePass) Add(r *Record) {
 	c.sample.add(r)
 }
 
+func (p *moduleFailurePass) cuts() []int64 { return p.w.cuts() }
+
+func (p *moduleFailurePass) merge(o mergeable) {
+	with := o.(*moduleFailurePass)
+	p.clusters.merge(&with.clusters, func(c, o *failureCluster) {
+		c.n += o.n
+		c.namespaces.merge(o.namespaces)
+		c.sample.merge(&o.sample)
+	})
+	p.good.merge(&with.good, sum)
+}
+
+func (p *moduleFailurePass) settle() int {
+	return p.good.settle(nil) + p.clusters.settle(func(c *failureCluster) int { return c.namespaces.settle() + c.sample.settle() })
+}
+
 func (p *moduleFailurePass) Drafts(context.Context) ([]Draft, error) {
 	var drafts []Draft
 	for _, key := range p.clusters.sorted() {

@@ -72,6 +72,19 @@ func (p *skewPass) Add(r *Record) {
 	}
 }
 
+func (p *skewPass) cuts() []int64 { return p.w.cuts() }
+
+func (p *skewPass) merge(o mergeable) {
+	p.cells.merge(&o.(*skewPass).cells, func(c, o *skewCell) {
+		c.n, c.failed = c.n+o.n, c.failed+o.failed
+		c.sample.merge(&o.sample)
+	})
+}
+
+func (p *skewPass) settle() int {
+	return p.cells.settle(func(c *skewCell) int { return c.sample.settle() })
+}
+
 func (p *skewPass) Drafts(context.Context) ([]Draft, error) {
 	keys := p.cells.sorted()
 	all := map[string]*skewCell{}

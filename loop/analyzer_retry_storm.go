@@ -1,9 +1,12 @@
 package loop
 
 import (
+	"cmp"
 	"context"
+	"slices"
 	"strconv"
 	"time"
+	"unsafe"
 
 	"github.com/apbus/apbus/module"
 )
@@ -47,15 +50,26 @@ type retryModule struct {
 
 // retryWork is one call or task over all its attempts.
 type retryWork struct {
-	module *retryModule
-	hard   []hardFailure // attempts that failed for good
+	module string
+	hard   []hardFailure // attempts that failed for good, the earliest of them
 	last   int
 }
 
 type hardFailure struct {
 	attempt int
 	code    string
-	cited   sample
+	cited   cited
+}
+
+func compareHard(a, b hardFailure) int {
+	return cmp.Or(cmp.Compare(a.attempt, b.attempt), compareCited(a.cited, b.cited))
+}
+
+func (w *retryWork) trim(most int) {
+	if len(w.hard) > most {
+		slices.SortFunc(w.hard, compareHard)
+		w.hard = w.hard[:maxListed]
+	}
 }
 
 type retryPass struct {
@@ -65,6 +79,7 @@ type retryPass struct {
 	minRatio float64
 	modules  table[retryModule]
 	works    table[retryWork]
+	names    names
 	key      []byte
 }
 
@@ -75,13 +90,13 @@ func (p *retryPass) Add(r *Record) {
 	if !p.w.holds(r) || e.MadeHere {
 		return
 	}
-	m := p.modules.at([]byte(e.ModuleID))
-	if m == nil {
-		return
-	}
 	attempt := e.Attempt
 	if r.Type == TypeTask {
 		attempt = e.TaskAttempt
+	}
+	m := p.modules.at([]byte(e.ModuleID))
+	if m == nil {
+		m = &retryModule{} // not in the sample
 	}
 	m.retries += e.Retries
 	if r.Type != TypeTask && e.TaskAttempt > 0 {
@@ -108,22 +123,50 @@ func (p *retryPass) Add(r *Record) {
 	if w == nil {
 		return
 	}
-	w.module, w.last = m, max(w.last, attempt)
-	if hard && len(w.hard) < maxListed {
-		f := hardFailure{attempt: attempt, code: string([]byte(e.Code))}
-		f.cited.add(r)
-		w.hard = append(w.hard, f)
+	w.module, w.last = max(w.module, p.names.of(e.ModuleID)), max(w.last, attempt)
+	var s sample
+	if s.add(r); hard && len(s.list) > 0 {
+		w.hard = append(w.hard, hardFailure{attempt, p.names.of(string(e.Code)), s.list[0]})
+		w.trim(2 * maxListed)
 	}
+}
+
+func (p *retryPass) cuts() []int64 { return p.w.cuts() }
+
+func (p *retryPass) merge(o mergeable) {
+	with := o.(*retryPass)
+	p.modules.merge(&with.modules, func(m, o *retryModule) {
+		m.first, m.retries = m.first+o.first, m.retries+o.retries
+		m.again.merge(&o.again)
+	})
+	p.works.merge(&with.works, func(w, o *retryWork) {
+		w.module, w.last = max(w.module, o.module), max(w.last, o.last)
+		w.hard = append(w.hard, o.hard...)
+		w.trim(maxListed)
+	})
+}
+
+func (p *retryPass) settle() int {
+	return p.modules.settle(func(m *retryModule) int { return m.again.settle() }) +
+		p.works.settle(func(w *retryWork) int {
+			w.trim(maxListed)
+			return len(w.hard) * int(unsafe.Sizeof(hardFailure{}))
+		})
 }
 
 func (p *retryPass) Drafts(context.Context) ([]Draft, error) {
 	for _, key := range p.works.sorted() {
 		w := p.works.cells[key]
+		m := p.modules.cells[w.module]
+		if m == nil {
+			continue
+		}
+		w.trim(maxListed)
 		for i := range w.hard {
 			if f := &w.hard[i]; f.attempt < w.last {
-				w.module.useless++
-				w.module.codes.add(f.code)
-				w.module.refused.merge(&f.cited)
+				m.useless++
+				m.codes.add(f.code)
+				m.refused.take(f.cited)
 			}
 		}
 	}

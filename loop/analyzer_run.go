@@ -29,65 +29,115 @@ type Found struct {
 // reader, or the cause of ctx, and then there is no result. q narrows namespaces
 // only: analyzers read live state or their own window.
 func Analyze(ctx context.Context, rd Reader, now time.Time, q Query, outcomes []Outcome, runs []Run) ([]Found, error) {
-	passes := make([]*guarded, len(runs))
-	byType := map[Type][]*guarded{}
-	q.Types, q.Since, q.Superseded, q.AfterSeq = nil, now, false, 0
+	a := newAnalysis(rd, now, q, outcomes, runs)
+	if len(a.q.Types) > 0 {
+		if err := a.feed(ctx, a.q, a.passes); err != nil {
+			return nil, err
+		}
+	}
+	return a.drafts(ctx), nil
+}
+
+// analysis is one pass of several analyzers.
+type analysis struct {
+	rd     Reader
+	q      Query
+	in     Input
+	runs   []Run
+	types  [][]Type // of each run
+	passes []*guarded
+}
+
+func newAnalysis(rd Reader, now time.Time, q Query, outcomes []Outcome, runs []Run) *analysis {
+	a := &analysis{
+		rd: rd, q: q, in: Input{Now: now, Outcomes: outcomes}, runs: runs, types: make([][]Type, len(runs)), passes: make([]*guarded, len(runs)),
+	}
+	a.q.Types, a.q.Since, a.q.Superseded, a.q.AfterSeq, a.q.UpToSeq = nil, now, false, 0, 0
 	unbounded := false
 	for i, r := range runs {
 		m := r.Analyzer.Manifest()
-		g := &guarded{found: Found{ID: m.ID}}
-		passes[i] = g
+		a.types[i] = m.Types
+		g := a.begin(i)
+		a.passes[i] = g
 		g.try(func() {
-			g.pass = r.Analyzer.Begin(Input{Now: now, Params: r.Params, Outcomes: outcomes})
 			since := g.pass.Since()
 			unbounded = unbounded || since.IsZero()
-			if since.Before(q.Since) {
-				q.Since = since
+			if since.Before(a.q.Since) {
+				a.q.Since = since
 			}
 		})
 		for _, t := range m.Types {
-			byType[t] = append(byType[t], g)
-			if !slices.Contains(q.Types, t) {
-				q.Types = append(q.Types, t)
+			if !slices.Contains(a.q.Types, t) {
+				a.q.Types = append(a.q.Types, t)
 			}
 		}
 	}
 	if unbounded {
-		q.Since = time.Time{}
+		a.q.Since = time.Time{}
 	}
-	if len(q.Types) > 0 {
-		if err := feed(ctx, rd, q, byType); err != nil {
-			return nil, err
+	return a
+}
+
+// begin begins a pass of a run.
+func (a *analysis) begin(i int) *guarded {
+	g := &guarded{found: Found{ID: a.runs[i].Analyzer.Manifest().ID}}
+	in := a.in
+	in.Params = a.runs[i].Params
+	g.try(func() { g.pass = a.runs[i].Analyzer.Begin(in) })
+	return g
+}
+
+// feed hands each record to the passes, one a run, that look at its type; nil for
+// a run that is not asked.
+func (a *analysis) feed(ctx context.Context, q Query, passes []*guarded) error {
+	byType := a.byType(passes)
+	n := 0
+	for r, err := range a.rd.Records(ctx, q) {
+		if err := a.reading(ctx, err, &n); err != nil {
+			return err
+		}
+		for _, g := range byType[r.Type] {
+			g.add(r)
 		}
 	}
-	found := make([]Found, len(passes))
+	return context.Cause(ctx)
+}
+
+func (a *analysis) byType(passes []*guarded) map[Type][]*guarded {
+	byType := map[Type][]*guarded{}
 	for i, g := range passes {
+		if g == nil {
+			continue
+		}
+		for _, t := range a.types[i] {
+			byType[t] = append(byType[t], g)
+		}
+	}
+	return byType
+}
+
+// reading is why a reading ends early: an error of the reader, or now and then that
+// ctx has ended.
+func (a *analysis) reading(ctx context.Context, err error, n *int) error {
+	if err != nil {
+		return fmt.Errorf("reading records for analysis: %w", err)
+	}
+	if *n++; *n%256 == 0 && ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return nil
+}
+
+func (a *analysis) drafts(ctx context.Context) []Found {
+	found := make([]Found, len(a.passes))
+	for i, g := range a.passes {
 		g.try(func() { g.found.Drafts, g.found.Err = g.pass.Drafts(ctx) })
 		if g.found.Err != nil {
 			g.found.Drafts = nil
 		}
 		found[i] = g.found
 	}
-	return found, nil
-}
-
-func feed(ctx context.Context, rd Reader, q Query, byType map[Type][]*guarded) error {
-	n := 0
-	for r, err := range rd.Records(ctx, q) {
-		if err != nil {
-			return fmt.Errorf("reading records for analysis: %w", err)
-		}
-		if n++; n%256 == 0 && ctx.Err() != nil {
-			return context.Cause(ctx)
-		}
-		for _, g := range byType[r.Type] {
-			g.add(r)
-		}
-	}
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	return nil
+	return found
 }
 
 // guarded is a pass whose panic is its own failure.
@@ -102,6 +152,14 @@ func (g *guarded) add(r *Record) {
 	}
 	defer g.recover()
 	g.pass.Add(r)
+}
+
+// mergeable reports whether passes can be merged into this one.
+func (g *guarded) mergeable() bool { _, ok := g.pass.(mergeable); return ok }
+
+// merge takes what a pass over a part was given.
+func (g *guarded) merge(o mergeable) {
+	g.try(func() { g.pass.(mergeable).merge(o) })
 }
 
 func (g *guarded) try(f func()) {

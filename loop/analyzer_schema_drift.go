@@ -47,6 +47,9 @@ type driftCell struct {
 	sample sample
 }
 
+// maxFields is how many fields of one module's outputs are told apart.
+const maxFields = 256
+
 type driftOutput struct {
 	n      int
 	fields table[int]
@@ -96,7 +99,7 @@ func (p *driftPass) Add(r *Record) {
 			return
 		}
 		if c.fields.cells == nil {
-			c.fields = newTable[int](256)
+			c.fields = newTable[int](maxFields)
 		}
 		c.n++
 		c.sample.add(r)
@@ -106,6 +109,30 @@ func (p *driftPass) Add(r *Record) {
 			}
 		}
 	}
+}
+
+func (p *driftPass) cuts() []int64 { return p.w.cuts() }
+
+func (p *driftPass) merge(o mergeable) {
+	with := o.(*driftPass)
+	p.calls.merge(&with.calls, sum)
+	p.inputs.merge(&with.inputs, func(c, o *driftCell) {
+		c.n += o.n
+		c.sample.merge(&o.sample)
+	})
+	p.outputs.merge(&with.outputs, func(c, o *driftOutput) {
+		if c.fields.cells == nil {
+			c.fields = newTable[int](maxFields)
+		}
+		c.n += o.n
+		c.sample.merge(&o.sample)
+		c.fields.merge(&o.fields, sum)
+	})
+}
+
+func (p *driftPass) settle() int {
+	return p.calls.settle(nil) + p.inputs.settle(func(c *driftCell) int { return c.sample.settle() }) +
+		p.outputs.settle(func(c *driftOutput) int { return c.sample.settle() + c.fields.settle(nil) })
 }
 
 // fieldName is a path as it is shown: list indexes are one, since they are not

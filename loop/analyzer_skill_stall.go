@@ -86,6 +86,19 @@ func (p *stallPass) Add(r *Record) {
 	}
 }
 
+func (p *stallPass) cuts() []int64 { return p.w.cuts() }
+
+func (p *stallPass) merge(o mergeable) {
+	p.uses.merge(&o.(*stallPass).uses, func(u, o *skillUse) {
+		u.ok, u.failed = u.ok+o.ok, u.failed+o.failed
+		u.sample.merge(&o.sample)
+	})
+}
+
+func (p *stallPass) settle() int {
+	return p.uses.settle(func(u *skillUse) int { return u.sample.settle() })
+}
+
 func (p *stallPass) Drafts(context.Context) ([]Draft, error) {
 	var drafts []Draft
 	for _, hash := range p.skills.sorted() {

@@ -78,6 +78,16 @@ func (p *stalePass) Add(r *Record) {
 	}
 }
 
+func (p *stalePass) cuts() []int64 { return p.w.cuts() }
+
+func (p *stalePass) merge(o mergeable) {
+	p.called.merge(&o.(*stalePass).called, func(c, o *staleCalls) { c.sample.merge(&o.sample) })
+}
+
+func (p *stalePass) settle() int {
+	return p.called.settle(func(c *staleCalls) int { return c.sample.settle() })
+}
+
 func (p *stalePass) severity(at int64) Severity {
 	if p.now-at > p.late {
 		return SeverityMedium

@@ -71,6 +71,14 @@ func (p *stuckPass) Add(r *Record) {
 	}
 }
 
+func (p *stuckPass) cuts() []int64 { return p.w.cuts() }
+
+func (p *stuckPass) merge(o mergeable) {
+	p.modules.merge(&o.(*stuckPass).modules, (*histogram).merge)
+}
+
+func (p *stuckPass) settle() int { return p.modules.settle((*histogram).settle) }
+
 // copied is a copy of a text that does not hold on to the record around it.
 func copied(s string) string { return string([]byte(s)) }
 

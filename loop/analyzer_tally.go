@@ -16,10 +16,9 @@ const maxCells = 16 << 10
 // often as it must, so that what is left is complete for its keys, does not depend
 // on the order of the records, and is a fair sample.
 type table[V any] struct {
-	cells   map[string]*V
-	limit   int
-	halved  int
-	evicted int
+	cells  map[string]*V
+	limit  int
+	halved int
 }
 
 func newTable[V any](limit int) table[V] { return table[V]{cells: map[string]*V{}, limit: limit} }
@@ -46,7 +45,6 @@ func (t *table[V]) halve() {
 	for k := range t.cells {
 		if !sampled([]byte(k), t.halved) {
 			delete(t.cells, k)
-			t.evicted++
 		}
 	}
 }
@@ -115,7 +113,11 @@ func compareCited(a, b cited) int {
 
 // sample is the newest records that were added, at most [MaxDraftEvidence], ties by
 // hash. It does not depend on the order of adding.
-type sample struct{ list []cited }
+type sample struct {
+	list []cited
+	// trimmed is true while the list is in order and no longer than it may be.
+	trimmed bool
+}
 
 func (s *sample) add(r *Record) {
 	var c cited
@@ -123,13 +125,21 @@ func (s *sample) add(r *Record) {
 	if n, err := hex.Decode(c.hash[:], []byte(r.Hash)); err != nil || n != len(c.hash) {
 		return
 	}
-	s.list = append(s.list, c)
+	s.take(c)
+}
+
+func (s *sample) take(c cited) {
+	s.list, s.trimmed = append(s.list, c), false
 	if len(s.list) >= 2*MaxDraftEvidence {
 		s.trim()
 	}
 }
 
 func (s *sample) trim() {
+	if s.trimmed {
+		return
+	}
+	s.trimmed = true
 	slices.SortFunc(s.list, compareCited)
 	s.list = slices.Compact(s.list)
 	if len(s.list) > MaxDraftEvidence {
@@ -139,7 +149,11 @@ func (s *sample) trim() {
 
 // merge adds what another sample holds.
 func (s *sample) merge(o *sample) {
-	s.list = append(s.list, o.list...)
+	s.trim()
+	if len(o.list) == 0 || o.trimmed && len(s.list) == MaxDraftEvidence && compareCited(o.list[0], s.list[len(s.list)-1]) >= 0 {
+		return // all of it is older
+	}
+	s.list, s.trimmed = append(s.list, o.list...), false
 	s.trim()
 }
 
@@ -166,6 +180,9 @@ func windowOf(now time.Time, d time.Duration) window {
 }
 
 func (w window) holds(r *Record) bool { return r.CreatedAtMS >= w.from && r.CreatedAtMS <= w.to }
+
+// cuts are the times at which w begins to hold records, and ceases to.
+func (w window) cuts() []int64 { return []int64{w.from, w.to + 1} }
 
 func (w window) since() time.Time { return time.UnixMilli(w.from) }
 

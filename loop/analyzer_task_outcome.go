@@ -34,7 +34,7 @@ func (taskOutcome) Begin(in Input) Pass {
 	return &taskPass{
 		w: windowOf(in.Now, p.Duration("window_ms")), span: p.Duration("window_ms"),
 		minCount: int(p.Int("min_count")), minShare: p.Float("min_share"),
-		tasks: newTable[taskCell](maxTasks), modules: newTable[taskModule](maxCells / 4),
+		tasks: newTable[taskCell](maxTasks),
 	}
 }
 
@@ -44,30 +44,13 @@ type taskCell struct {
 	last    cited
 	outcome string
 	code    string
-	module  *taskModule
+	module  string
 }
 
-// taskModule is shared by its tasks, so that their cells are small.
 type taskModule struct {
-	names         map[string]string // of outcomes and codes, one copy each
 	ended, failed int
 	codes         tally
 	sample        sample
-}
-
-func (m *taskModule) name(s string) string {
-	if n, ok := m.names[s]; ok {
-		return n
-	}
-	if m.names == nil {
-		m.names = map[string]string{}
-	}
-	if len(m.names) >= maxListed*10 {
-		return "other"
-	}
-	n := string([]byte(s))
-	m.names[n] = n
-	return n
 }
 
 type taskPass struct {
@@ -76,7 +59,7 @@ type taskPass struct {
 	minCount int
 	minShare float64
 	tasks    table[taskCell]
-	modules  table[taskModule]
+	names    names
 	key      []byte
 }
 
@@ -85,10 +68,6 @@ func (p *taskPass) Since() time.Time { return p.w.since() }
 func (p *taskPass) Add(r *Record) {
 	e := r.Evidence
 	if !p.w.holds(r) || e.TaskID == "" {
-		return
-	}
-	m := p.modules.at([]byte(e.ModuleID))
-	if m == nil {
 		return
 	}
 	p.key = joinKey(p.key[:0], e.TaskID)
@@ -100,36 +79,48 @@ func (p *taskPass) Add(r *Record) {
 	if s.add(r); len(s.list) == 0 {
 		return
 	}
-	if t.module != nil && (e.TaskAttempt < t.attempt || (e.TaskAttempt == t.attempt && compareCited(s.list[0], t.last) >= 0)) {
-		return
+	if t.before(e.TaskAttempt, s.list[0]) {
+		*t = taskCell{e.TaskAttempt, s.list[0], p.names.of(e.Outcome), p.names.of(string(e.Code)), p.names.of(e.ModuleID)}
 	}
-	*t = taskCell{e.TaskAttempt, s.list[0], m.name(e.Outcome), m.name(string(e.Code)), m}
 }
 
+// before reports whether an attempt comes after the one in the cell.
+func (t *taskCell) before(attempt int, at cited) bool {
+	return t.last == cited{} || attempt > t.attempt || attempt == t.attempt && compareCited(at, t.last) < 0
+}
+
+func (p *taskPass) cuts() []int64 { return p.w.cuts() }
+
+func (p *taskPass) merge(o mergeable) {
+	p.tasks.merge(&o.(*taskPass).tasks, func(t, o *taskCell) {
+		if t.before(o.attempt, o.last) {
+			*t = *o
+		}
+	})
+}
+
+func (p *taskPass) settle() int { return p.tasks.settle(nil) }
+
 func (p *taskPass) Drafts(context.Context) ([]Draft, error) {
-	for _, id := range p.tasks.sorted() {
-		t := p.tasks.cells[id]
-		switch {
-		case t.module == nil || t.outcome == contextwire.OutcomeCancelled || t.outcome == contextwire.OutcomePending:
-		case t.outcome == contextwire.OutcomeOK:
-			t.module.ended++
-		default:
-			t.module.ended++
-			t.module.failed++
-			t.module.codes.add(t.code)
-			t.module.sample.list = append(t.module.sample.list, t.last)
-			if len(t.module.sample.list) >= 2*MaxDraftEvidence {
-				t.module.sample.trim()
-			}
+	modules := newTable[taskModule](maxCells / 4)
+	for _, t := range p.tasks.cells {
+		if t.last == (cited{}) || t.outcome == contextwire.OutcomeCancelled || t.outcome == contextwire.OutcomePending {
+			continue
+		}
+		m := modules.at([]byte(t.module))
+		if m == nil {
+			continue
+		}
+		if m.ended++; t.outcome != contextwire.OutcomeOK {
+			m.failed++
+			m.codes.add(t.code)
+			m.sample.take(t.last)
 		}
 	}
 	var drafts []Draft
 	scale := p.tasks.scale()
-	for _, id := range p.modules.sorted() {
-		m := p.modules.cells[id]
-		if m.ended == 0 {
-			continue
-		}
+	for _, id := range modules.sorted() {
+		m := modules.cells[id]
 		share := float64(m.failed) / float64(m.ended)
 		if m.ended*scale < p.minCount || share < p.minShare {
 			continue

@@ -84,6 +84,22 @@ func (p *timeoutPass) Add(r *Record) {
 	}
 }
 
+func (p *timeoutPass) cuts() []int64 { return p.w.cuts() }
+
+func (p *timeoutPass) merge(o mergeable) {
+	p.modules.merge(&o.(*timeoutPass).modules, func(c, o *timeoutCell) {
+		c.n, c.timeouts, c.slow = c.n+o.n, c.timeouts+o.timeouts, c.slow+o.slow
+		c.limit = max(c.limit, o.limit)
+		c.took.merge(&o.took)
+		c.ended.merge(&o.ended)
+		c.slowed.merge(&o.slowed)
+	})
+}
+
+func (p *timeoutPass) settle() int {
+	return p.modules.settle(func(c *timeoutCell) int { return c.took.settle() + c.ended.settle() + c.slowed.settle() })
+}
+
 func (p *timeoutPass) Drafts(context.Context) ([]Draft, error) {
 	var drafts []Draft
 	for _, id := range p.modules.sorted() {

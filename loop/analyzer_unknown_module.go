@@ -77,6 +77,19 @@ func (p *unknownPass) Add(r *Record) {
 	}
 }
 
+func (p *unknownPass) cuts() []int64 { return p.w.cuts() }
+
+func (p *unknownPass) merge(o mergeable) {
+	p.called.merge(&o.(*unknownPass).called, func(c, o *unknownCell) {
+		c.missed, c.found = c.missed+o.missed, c.found+o.found
+		c.sample.merge(&o.sample)
+	})
+}
+
+func (p *unknownPass) settle() int {
+	return p.called.settle(func(c *unknownCell) int { return c.sample.settle() })
+}
+
 func (p *unknownPass) Drafts(context.Context) ([]Draft, error) {
 	known := p.known.sorted()
 	var drafts []Draft

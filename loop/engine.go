@@ -31,7 +31,8 @@ type Options struct {
 }
 
 // Engine runs passes and carries recommendations through their life. It is safe
-// for concurrent use and holds no state of its own beside its options.
+// for concurrent use and holds no state of its own beside its options: what it keeps
+// of a pass for the next one changes no result.
 type Engine struct {
 	store      Store
 	reader     Reader
@@ -46,6 +47,9 @@ type Engine struct {
 	registered func(string) bool
 	templates  map[string]string
 	log        *slog.Logger
+	// kept is what passes found in the evidence, which spares the next one reading it
+	// again.
+	kept *Kept
 }
 
 // New makes an engine. CONFIG_INVALID when the options do not work.
@@ -55,7 +59,7 @@ func New(o Options) (*Engine, error) {
 	}
 	e := &Engine{
 		store: o.Store, knowledge: NewKnowledge(o.Store), analyzers: o.Analyzers, backend: o.Backend, ground: o.Ground, embedder: o.Embedder,
-		registered: o.Registered, planRuns: o.PlanRuns, templates: llmTemplates(), log: o.Logger,
+		registered: o.Registered, planRuns: o.PlanRuns, templates: llmTemplates(), log: o.Logger, kept: &Kept{},
 	}
 	e.reader = JoinReaders(o.Reader, e.knowledge.Reader())
 	if e.log == nil {

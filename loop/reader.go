@@ -101,6 +101,8 @@ type Query struct {
 	// AfterSeq leaves out evidence up to and including this sequence. Records that
 	// are not in the stream are not affected.
 	AfterSeq uint64
+	// UpToSeq, when not zero, leaves out evidence after this sequence.
+	UpToSeq uint64
 	// Since leaves out evidence that ended before it, when not zero. A reader uses it
 	// to begin late; it may still give older records, so analyzers look at the time.
 	Since time.Time
@@ -111,7 +113,7 @@ type Query struct {
 // Wants reports whether r is selected. A reader of few records filters with it.
 func (q *Query) Wants(r *Record) bool {
 	return (q.Superseded || r.Live()) && q.WantsType(r.Type) && q.wantsNamespace(r.Namespace) &&
-		(r.Seq == 0 || r.Seq > q.AfterSeq) &&
+		(r.Seq == 0 || r.Seq > q.AfterSeq && (q.UpToSeq == 0 || r.Seq <= q.UpToSeq)) &&
 		(r.Evidence == nil || q.Since.IsZero() || r.CreatedAtMS >= q.Since.UnixMilli())
 }
 
@@ -143,6 +145,23 @@ type Reader interface {
 	// Count counts evidence after a sequence, and how far the stream goes, without
 	// reading the records one by one where the store can.
 	Count(ctx context.Context, q Query) (Counts, error)
+}
+
+// Extent is how far a stream of evidence goes. As long as Stream is the same, a sequence
+// names the same record, or one that is gone, and First never becomes smaller.
+type Extent struct {
+	// Stream identifies the stream; "" when what a reader has is no such stream.
+	Stream string
+	// First and Last are the sequences of the oldest and the newest record; there is
+	// none when First is above Last.
+	First, Last uint64
+}
+
+// Extender is a [Reader] of one stream of evidence, to which records are only ever
+// added at its end, and which loses them at its begin. What passes found in its parts
+// can be kept for the next one.
+type Extender interface {
+	Extent(ctx context.Context) (Extent, error)
 }
 
 // Counts is what [Reader.Count] found.

@@ -108,6 +108,25 @@ func (j joined) Records(ctx context.Context, q Query) iter.Seq2[*Record, error] 
 	}
 }
 
+// Extent implements [Extender], if it is one of its readers only that does.
+func (j joined) Extent(ctx context.Context) (Extent, error) {
+	var found Extent
+	for _, rd := range j {
+		x, ok := rd.(Extender)
+		if !ok {
+			continue
+		}
+		e, err := x.Extent(ctx)
+		if err != nil || e.Stream != "" && found.Stream != "" {
+			return Extent{}, err
+		}
+		if e.Stream != "" {
+			found = e
+		}
+	}
+	return found, nil
+}
+
 // ByHash implements [Reader].
 func (j joined) ByHash(ctx context.Context, hashes []string) (map[string]*Record, error) {
 	found := make(map[string]*Record, len(hashes))

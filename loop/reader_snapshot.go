@@ -78,7 +78,8 @@ func snapshot(typ Type, ns string, at time.Time, identity, fields map[string]any
 	return r
 }
 
-// Snapshots is a [Reader] of what read gives at that moment.
+// Snapshots is a [Reader] of what read gives at that moment, records of type
+// [TypeModule] and [TypeRunning].
 func Snapshots(read func(ctx context.Context) ([]*Record, error)) Reader { return snapshots(read) }
 
 type snapshots func(ctx context.Context) ([]*Record, error)
@@ -86,6 +87,9 @@ type snapshots func(ctx context.Context) ([]*Record, error)
 // Records implements [Reader].
 func (s snapshots) Records(ctx context.Context, q Query) iter.Seq2[*Record, error] {
 	return func(yield func(*Record, error) bool) {
+		if !q.WantsType(TypeModule) && !q.WantsType(TypeRunning) {
+			return
+		}
 		records, err := s(ctx)
 		if err != nil {
 			yield(nil, err)

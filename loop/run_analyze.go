@@ -101,7 +101,7 @@ func (p *pass) analyze(ctx context.Context) error {
 			runs, manifests = append(runs, Run{a, params}), append(manifests, m)
 		}
 	}
-	found, err := Analyze(ctx, p.reader, p.now, Query{Namespaces: p.opts.Namespaces}, p.outcomes, runs)
+	found, err := p.kept.Analyze(ctx, p.reader, p.now, Query{Namespaces: p.opts.Namespaces}, p.outcomes, runs)
 	if err != nil {
 		return err
 	}

@@ -124,6 +124,7 @@ func TestThreat18QueryBodies(t *testing.T) {
 		{"query:discover", "code=purged_at", true},
 		{"template:call", "Look for purged_at in $message", true},
 		{"template:call", "x } FORGET h { $message", false},
+		{"template:call", "x } then { $message", false},
 		{"template:call", "please purge older $message", false},
 		{"template:call", "a,DROP,b $message", false},
 		{"template:call", "define $message", false},
@@ -166,6 +167,52 @@ func TestThreat19JudgesSeeEverythingThatIsWritten(t *testing.T) {
 			t.Errorf("%s: ground %q, verify %q, review %q", tt.name, ground, verify, w.engine.Render(c.Rec))
 		}
 	}
+	// What rests on something that is live.
+	revised, hash := plans(t)
+	revised.apply(pinned(), hash)
+	revised.model.discover = func(map[string]any) string {
+		return discovery(on("grain:"+livePlan(t, revised), `,"proposal":{"kind":"plan_revision","edits":[{"path":"retries.do","from":null,"to":2}]}`))
+	}
+	revised.run(pinned().Add(day(1)), loop.RunOptions{FullSweep: true})
+	piled, hashes := pile(t)
+	piled.model.discover = func(map[string]any) string { return discovery(consolidation(hashes)) }
+	piled.run(pinned().Add(time.Hour), loop.RunOptions{FullSweep: true})
+	coded, _, _ := code(t)
+	for _, tt := range []struct {
+		name string
+		w    *world
+		want string
+	}{
+		{"plan edits", revised, "null -> 2"},
+		{"lessons that are replaced", piled, "alpha one"},
+		{"code", coded, "+    pass"},
+	} {
+		asked := tt.w.model.asked("ground")
+		claim := asked[len(asked)-1]["claims"].([]any)[0].(map[string]any)["claim"].(string)
+		shown := ""
+		for _, c := range tt.w.llm() {
+			shown += tt.w.engine.Render(c.Rec)
+		}
+		if !strings.Contains(claim, tt.want) || !strings.Contains(shown, tt.want) {
+			t.Errorf("%s: ground %q, review %q", tt.name, claim, shown)
+		}
+	}
+}
+
+// livePlan is the hash of the live plan.
+func livePlan(t *testing.T, w *world) string {
+	t.Helper()
+	items, _, err := w.engine.Knowledge().Items(t.Context(), true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, i := range items {
+		if i.Type == loop.ItemPlan {
+			return i.Hash
+		}
+	}
+	t.Fatal("no plan")
+	return ""
 }
 
 func TestThreat20InventedTools(t *testing.T) {
@@ -222,19 +269,7 @@ func TestThreat21UnboundedGraphs(t *testing.T) {
 func TestThreat22StalePlanEdits(t *testing.T) {
 	w, hash := plans(t)
 	w.apply(pinned(), hash)
-	planHash := func() string {
-		items, _, err := w.engine.Knowledge().Items(t.Context(), true)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, i := range items {
-			if i.Type == loop.ItemPlan {
-				return i.Hash
-			}
-		}
-		t.Fatal("no plan")
-		return ""
-	}
+	planHash := func() string { return livePlan(t, w) }
 	first := planHash()
 	edit := func(from, to string) string {
 		return on("grain:"+first, `,"proposal":{"kind":"plan_revision","edits":[{"path":"retries.do","from":`+from+`,"to":`+to+`}]}`)
@@ -266,6 +301,13 @@ func TestThreat22StalePlanEdits(t *testing.T) {
 	if got := state(t, w, edits[1]); got != loop.StateApproved {
 		t.Errorf("the refused one is %s", got)
 	}
+	// A plan that was replaced is edited by nobody.
+	w.model.discover = func(map[string]any) string { return discovery(edit("null", "5")) }
+	before := len(w.llm())
+	if r := w.run(pinned().Add(day(3)), loop.RunOptions{FullSweep: true}); r.Funnel.AdvisoryProposal != 1 {
+		t.Errorf("an edit of a plan that is gone: %+v, %d more", r.Funnel, len(w.llm())-before)
+	}
+	w.model.discover = nil
 	if _, err := w.engine.Rollback(t.Context(), pinned(), rex(), edits[0], "back"); err != nil || planHash() != first {
 		t.Errorf("the plan before is not live again: %v", err)
 	}
@@ -322,6 +364,14 @@ func TestThreat23Consolidation(t *testing.T) {
 		if c := try(list); c != nil {
 			t.Fatalf("%s was accepted", name)
 		}
+	}
+	// Nor on another subject than the finding's.
+	w.model.discover = func(map[string]any) string {
+		return discovery(strings.Replace(consolidation(hashes), "entity:main/pay.refund", "entity:main/pay.charge", 1))
+	}
+	w.run(pinned().Add(time.Hour), loop.RunOptions{FullSweep: true})
+	if slices.ContainsFunc(w.llm(), func(c *loop.Case) bool { return c.Rec.Kind == loop.KindConsolidation }) {
+		t.Fatal("a consolidation about another subject was accepted")
 	}
 	c := try(hashes)
 	if c == nil {
@@ -385,10 +435,17 @@ func TestThreat30FloodAndTheCeiling(t *testing.T) {
 	if n := len(w.cases()); n != 3 {
 		t.Errorf("%d recommendations after 100 passes over the same evidence, want 3", n)
 	}
+	// The same twice in one answer, in other words about it, is one.
+	twice := newWorld(t, proposing(lesson("Cancel first."), strings.Replace(lesson("Cancel first."), "Refunds are refused", "They refuse refunds", 1)))
+	twice.failing(12)
+	twice.run(pinned(), loop.RunOptions{})
+	if n := len(twice.llm()); n != 1 {
+		t.Errorf("%d recommendations of the same draft", n)
+	}
 	n := 0
 	w.model.discover = func(map[string]any) string {
 		var drafts []string
-		for range 8 {
+		for range 7 { // of which the ceiling is no multiple, with the two there are
 			n++
 			drafts = append(drafts, on(fmt.Sprintf("entity:l/flood%d", n), ""))
 		}
@@ -437,5 +494,21 @@ func TestThreat31Rephrasing(t *testing.T) {
 	}
 	if r := w.run(pinned().Add(day(3)), loop.RunOptions{FullSweep: true}); r.Funnel.DroppedNearDuplicate != 1 || len(w.llm()) != 2 {
 		t.Errorf("funnel %+v", r.Funnel)
+	}
+	// What is live counts as what was rejected does.
+	w = newWorld(t, proposing(lesson("Always cancel the order before refunding it.")))
+	w.failing(12)
+	w.run(pinned(), loop.RunOptions{})
+	w.approve(w.llm()[0].Hash)
+	w.apply(pinned(), w.llm()[0].Hash)
+	w.model.discover = func(map[string]any) string { return discovery(lesson("Always cancel the order before you refund it.")) }
+	w.run(pinned().Add(day(1)), loop.RunOptions{FullSweep: true})
+	for _, c := range w.llm() {
+		if near := c.Rec.NearDuplicateOf; c.Status.State == loop.StatePending && (len(near) != 1 || near[0].State != "") {
+			t.Errorf("a lesson near a live one is marked %+v", near)
+		}
+	}
+	if len(w.llm()) != 2 {
+		t.Errorf("%d drafts, want 2", len(w.llm()))
 	}
 }

@@ -1,8 +1,10 @@
 package loop_test
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -90,6 +92,8 @@ func TestThreat24CodeGate(t *testing.T) {
 	wantCode(t, apply(), "LOOP_GATED") // not every case
 	run(rec, 1, 1)
 	wantCode(t, apply(), "LOOP_GATED") // one failed
+	run(rec, 2, 1)
+	wantCode(t, apply(), "LOOP_GATED") // as many as there are passed, and yet one failed
 	run(rec, 2, 0)
 	if err := apply(); err != nil {
 		t.Fatal(err)
@@ -101,8 +105,8 @@ func TestThreat24CodeGate(t *testing.T) {
 
 	w, evalset, rec = code(t)
 	run(rec, 2, 0)
-	w.evalset("pay.refund", 3)
-	wantCode(t, apply(), "LOOP_GATED") // the evalset was replaced
+	w.evalset("pay.refund", 2)
+	wantCode(t, apply(), "LOOP_GATED") // the evalset was replaced, by one of as many cases
 }
 
 // A body that was written by hand and breaks Rule E1 is no recommendation.
@@ -113,15 +117,22 @@ func TestThreat24RuleE1WhenLoading(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, change := range map[string]func(*loop.Recommendation){
-		"no pin":                   func(r *loop.Recommendation) { r.EvalsetHash = "" },
-		"pin without code":         func(r *loop.Recommendation) { r.Proposal.Ops[0].Type = loop.ItemSkill },
-		"code under another flag":  func(r *loop.Recommendation) { r.Action = loop.ActionRecord },
-		"code on memory":           func(r *loop.Recommendation) { r.Target = "entity:a/b" },
-		"the evalset itself":       func(r *loop.Recommendation) { r.Proposal.Ops[0].Type = loop.ItemEvalset },
+		"no pin":                  func(r *loop.Recommendation) { r.EvalsetHash = "" },
+		"pin without code":        func(r *loop.Recommendation) { r.Proposal.Ops[0].Type = loop.ItemSkill },
+		"code under another flag": func(r *loop.Recommendation) { r.Action = loop.ActionRecord },
+		"code on memory":          func(r *loop.Recommendation) { r.Target = "entity:a/b" },
+		"the evalset itself": func(r *loop.Recommendation) {
+			gate := r.Proposal.Ops[0]
+			gate.Type = loop.ItemEvalset
+			r.Proposal.Ops = append(r.Proposal.Ops, gate)
+		},
 		"operations that are none": func(r *loop.Recommendation) { r.Proposal.Ops[0].Op = "sudo" },
-		"advice that acts":         func(r *loop.Recommendation) { r.Proposal.Kind = loop.ChangeNone },
+		"advice that acts":         func(r *loop.Recommendation) { r.Proposal.Kind, r.Rollbackable = loop.ChangeNone, false },
 		"forget without saying so": func(r *loop.Recommendation) {
-			r.Proposal.Ops[0].Op, r.Proposal.Ops[0].Replaces = loop.OpForget, strings.Repeat("a", 64)
+			r.Proposal.Ops[0].Op, r.Proposal.Ops[0].Replaces, r.Rollbackable = loop.OpForget, strings.Repeat("a", 64), false
+		},
+		"forget and yet undo": func(r *loop.Recommendation) {
+			r.Proposal.Ops[0].Op, r.Proposal.Ops[0].Replaces, r.Destructive = loop.OpForget, strings.Repeat("a", 64), true
 		},
 	} {
 		r := *good.Rec
@@ -274,7 +285,33 @@ func TestThreat27ForgedEntries(t *testing.T) {
 	wantCode(t, err, "LOOP_INVALID")
 	_, err = w.engine.Apply(t.Context(), pinned(), rex(), c.Hash, "now", loop.ApplyOptions{})
 	wantCode(t, err, "LOOP_INVALID")
-	// Writing is neither reviewing nor applying, and agents and schedules do neither.
+	for name, tt := range map[string]struct{ event, rec, code string }{
+		"applied, which nobody approved": {"applied", "", "LOOP_ILLEGAL_TRANSITION"},
+		"of another recommendation":      {"approved", strings.Repeat("a", 64), "LOOP_INVALID"},
+	} {
+		w := newWorld(t, nil)
+		w.failing(12)
+		w.run(pinned(), loop.RunOptions{})
+		c := w.cases()[0]
+		// This one chains.
+		forged := fmt.Sprintf(`{"v":1,"rec_hash":%q,"event":%q,"from":"pending","to":%q,"actor":"rex","observer_type":"human","because":"x","previous_audit_hash":%q,"at_ms":1}`, cmp.Or(tt.rec, c.Hash), tt.event, tt.event, c.Status.LastHash)
+		if _, err := w.store.Append(t.Context(), c.Hash, []byte(forged), c.Status.Last); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.engine.Case(t.Context(), c.Hash); module.CodeOf(err) != module.Code(tt.code) {
+			t.Errorf("an entry %s: %v, want %s", name, err, tt.code)
+		}
+	}
+	// Writing is neither reviewing nor applying, reviewing is not applying, and agents
+	// and schedules do neither.
+	reviewer, applier := rex(), rex()
+	reviewer.Scopes, applier.Scopes = []loop.Scope{loop.ScopeReview}, []loop.Scope{loop.ScopeApply}
+	_, err = w.engine.Apply(t.Context(), pinned(), reviewer, c.Hash, "x", loop.ApplyOptions{})
+	wantCode(t, err, "LOOP_SCOPE")
+	_, err = w.engine.Rollback(t.Context(), pinned(), reviewer, c.Hash, "x")
+	wantCode(t, err, "LOOP_SCOPE")
+	_, err = w.engine.Approve(t.Context(), pinned(), applier, c.Hash, "x")
+	wantCode(t, err, "LOOP_SCOPE")
 	for _, who := range []loop.Actor{
 		{ID: "w", Observer: loop.ObserverHuman, Scopes: []loop.Scope{loop.ScopeWrite, loop.ScopeRead}},
 		{ID: "s", Observer: loop.ObserverSystem, Scopes: []loop.Scope{loop.ScopeReview, loop.ScopeApply, loop.ScopeAdmin}},
@@ -414,6 +451,21 @@ func TestThreat36PremiseDrift(t *testing.T) {
 	w.model.discover = nil
 	if r := w.run(pinned().Add(2*time.Hour), loop.RunOptions{}); r.Drifted != 0 {
 		t.Errorf("its own apply counts as drift: %+v", r)
+	}
+	// Nor is it one that the same is said again, about the same, by another way.
+	w.model.discover = func(map[string]any) string {
+		return discovery(on("entity:notes/pay.refund", `,"lesson":"Cancel first."`))
+	}
+	w.run(pinned().Add(2*time.Hour), loop.RunOptions{FullSweep: true})
+	again := w.llm()[slices.IndexFunc(w.llm(), func(c *loop.Case) bool { return c.Status.State == loop.StatePending })].Hash
+	w.approve(again)
+	w.apply(pinned().Add(2*time.Hour), again)
+	w.model.discover = nil
+	if r := w.run(pinned().Add(150*time.Minute), loop.RunOptions{}); r.Drifted != 0 {
+		t.Errorf("the same again counts as drift: %+v", r)
+	}
+	if _, err := w.engine.Rollback(t.Context(), pinned(), rex(), again, "once is enough"); err != nil {
+		t.Fatal(err)
 	}
 	if _, err := w.engine.Rollback(t.Context(), pinned(), rex(), base, "wrong"); err != nil {
 		t.Fatal(err)
