@@ -93,11 +93,11 @@ func threatsOfTheWire() []mutation {
 			`e.ModuleID+prefixed("@", e.Version), "caller="+cmp.Or(e.CallerID, "@external")`, `e.ModuleID+prefixed("@", e.Version), "caller="+cmp.Or(e.CallerID, e.IdentityID)`),
 		{
 			name: "threat 33: a command has the variables of the router", pkg: "./loop/backend", run: "TestEnvironmentIsGivenAndScrubbed",
-			edits: []edit{{"loop/backend/command.go", "ok && !scrub[name] {", "ok {"}},
+			edits: []edit{{"loop/backend/command.go", "ok && !scrub[name] {", "ok && scrub != nil {"}},
 		},
 		{
 			name: "threat 32: output of any size", pkg: "./loop/backend", run: "TestThreat32",
-			edits: []edit{{"loop/backend/command.go", "	if len(p) > room {\n", "	if len(p) > room+1<<26 {\n"}},
+			edits: []edit{{"loop/backend/command.go", "	if len(p) > room {\n", "	if len(p) > room+1<<20 {\n"}},
 		},
 		{
 			name: "threat 32: as much time as it likes", pkg: "./loop/backend", run: "TestThreat32",
@@ -109,11 +109,11 @@ func threatsOfTheWire() []mutation {
 		},
 		{
 			name: "threat 32: an exit that says that it failed", pkg: "./loop/backend", run: "TestThreat32",
-			edits: []edit{{"loop/backend/command.go", "	case err != nil:\n		return \"\", failed(\"the command failed\", err)\n", ""}},
+			edits: []edit{{"loop/backend/command.go", "	case err != nil:\n		return \"\", failed(\"the command failed\", err)\n", "	case err != nil && out.over:\n"}},
 		},
 		{
 			name: "threat 32: what it leaves behind is awaited", pkg: "./loop/backend", run: "TestThreat32",
-			edits: []edit{{"loop/backend/command.go", "c.o.Dir, waitDelay", "c.o.Dir, time.Hour"}},
+			edits: []edit{{"loop/backend/command.go", "c.o.Dir, waitDelay", "c.o.Dir, 70*time.Second"}},
 		},
 		{
 			name: "threat 32: what it leaves behind lives on", pkg: "./loop/backend", run: "TestThreat32",
@@ -145,11 +145,17 @@ func threatsOfDrafts() []mutation {
 			"	ns, subject := r.namespace, r.target.Subject()\n	r.ops = func(confidence float64) []Op {\n		return []Op{factOp(ns, subject, RelationLesson",
 			"	ns, subject := strings.TrimSuffix(r.target.Opaque, \"/\"+r.target.Subject()), r.target.Subject()\n	r.ops = func(confidence float64) []Op {\n		return []Op{factOp(ns, subject, RelationLesson"),
 		threat("15: the first citation names the namespace", "TestThreat15", "loop/llm_resolve.go",
-			"if i == 0 || times[ns] > times[best] || times[ns] == times[best] && ns < best {", "if ns > best {"),
+			"if i == 0 || times[ns] > times[best] || times[ns] == times[best] && ns < best {", "if i == 0 {"),
 		threat("16: every class is open", "TestThreat16", "loop/llm_resolve.go",
 			"err != nil || !p.mayTarget(r.target, proposal)", "err != nil"),
-		threat("16: tools are open to any proposal", "TestThreat16", "loop/llm_resolve.go",
-			"return p.policy.Code && proposal != nil && proposal.Kind() == KindCodeRevision", "return true"),
+		{
+			name: "threat 16: tools are open to any proposal", pkg: "./loop", run: "TestThreat16",
+			// A target that is closed, and advice about tools, which is dropped too.
+			edits: []edit{
+				{"loop/llm_resolve.go", "return p.policy.Code && proposal != nil && proposal.Kind() == KindCodeRevision", "return true"},
+				{"loop/llm_resolve.go", "if r.target.Class() == ClassCode { // no advice about tools", "if false {"},
+			},
+		},
 		threat("16: schemes that nobody knows", "TestThreat16", "loop/target.go",
 			"	default:\n		return Target{}, badTarget()\n	}\n	return t, nil", "	default:\n		t.Scheme = SchemeEntity\n	}\n	return t, nil"),
 		threat("16: entities of any characters", "TestThreat16", "loop/target.go",

@@ -66,7 +66,7 @@ func TestThreat15ModelCannotNameItsScope(t *testing.T) {
 	}
 	// The namespace is the most frequent among the cited records.
 	w := newWorld(t, proposing(`{"summary":"s","target":"entity:x/y","evidence":["e1","e2","e3"],"confidence":0.8,"lesson":"Cancel first."}`), onlyLLM)
-	for i, ns := range []string{"b", "a", "b"} {
+	for i, ns := range []string{"b", "b", "a"} { // a is cited first
 		w.add(contextwire.Evidence{NS: ns, At: pinned().Add(time.Duration(i)), ModuleID: "m.x", Outcome: contextwire.OutcomeError, Message: "x"})
 	}
 	w.run(pinned(), loop.RunOptions{})
@@ -93,6 +93,7 @@ func TestThreat17ControlAndBidi(t *testing.T) {
 		`{"summary":` + quoted(nasty) + `,"guidance":` + quoted(nasty) + `,"target":"entity:l/x","evidence":["e1","e2"],"confidence":0.8,"lesson":` + quoted(nasty) + `}`,
 		on("entity:l/x", `,"proposal":{"kind":"fact","relation":"r","object":`+quoted(nasty)+`}`),
 		on("entity:l/x", `,"proposal":{"kind":"skill","description":`+quoted(nasty)+`,"when_to_use":`+quoted(nasty)+`,"steps":[`+quoted(nasty)+`,`+quoted(nasty)+`]}`),
+		on("entity:l/x", strings.Replace(planDraft, `look.ok == true`, "look.ok == \\\"a\u202eb\\\"", 1)),
 	} {
 		w, c, _ := one(t, d)
 		if c == nil {
@@ -107,6 +108,24 @@ func TestThreat17ControlAndBidi(t *testing.T) {
 				t.Errorf("it kept what must go: %q", text)
 			}
 		}
+	}
+	// A note of ENRICH goes to the reviewer too, and a program has several lines.
+	m := &fakeModel{enrich: func(map[string]any) string {
+		return `{"notes":[{"target":"entity:lessons/pay.refund","guidance":` + quoted(nasty) + `}]}`
+	}}
+	noted := newWorld(t, m)
+	noted.failing(12)
+	noted.run(pinned(), loop.RunOptions{})
+	if got := noted.cases()[0].Rec.Guidance; got == "" || strings.ContainsAny(got, "\u202e\x1b\u200b\u2028\n") {
+		t.Errorf("the note is %q", got)
+	}
+	program := newWorld(t, proposing(on("tool:pay.refund", `,"proposal":{"kind":"code_revision","source":`+quoted("if x:\r\n\tpass # \u202ea\x1b[31m\u200b")+`}`)), onlyLLM,
+		withPolicy(func(p *loop.Policy) { p.Code = true }))
+	program.failing(12)
+	program.evalset("pay.refund", 1)
+	program.run(pinned(), loop.RunOptions{})
+	if got := program.llm()[0].Rec.Proposal.Ops[0].Fields["source"]; got != "if x:\n\tpass # a[31m" {
+		t.Errorf("the program is %q", got)
 	}
 	for _, relation := range []string{"a b", "a\nb", "", "mg:x", "LOOP:y", "lesson", strings.Repeat("r", 65), "ä"} {
 		if _, c, _ := one(t, on("entity:l/x", `,"proposal":{"kind":"fact","relation":`+quoted(relation)+`,"object":"o"}`)); c == nil || c.Rec.Executable() {

@@ -40,6 +40,7 @@ func TestThreat01InstructionsAreConstant(t *testing.T) {
 
 	w := newWorld(t, proposing(draft(`,"lesson":"Cancel first."`)))
 	hostile(w)
+	w.add(contextwire.Evidence{Type: contextwire.EvidenceNote, At: pinned(), By: "ana", Text: strings.Repeat("long ", 200)})
 	w.run(pinned(), loop.RunOptions{})
 	for _, op := range []string{"discover", "enrich"} {
 		asked := w.model.asked(op)
@@ -113,24 +114,28 @@ func TestThreat04TasteIsBounded(t *testing.T) {
 		}
 		return discovery(drafts...)
 	}
-	for i := range 4 {
+	for i := range 6 {
 		w.run(pinned().Add(day(i)), loop.RunOptions{FullSweep: true})
 	}
-	for _, c := range w.llm() {
-		if _, err := w.engine.Reject(t.Context(), pinned(), rex(), c.Hash, "no"); err != nil {
+	for i, c := range w.llm() {
+		if i%2 == 0 {
+			w.approve(c.Hash)
+		} else if _, err := w.engine.Reject(t.Context(), pinned(), rex(), c.Hash, "no"); err != nil {
 			t.Fatal(err)
 		}
 	}
-	w.run(pinned().Add(day(5)), loop.RunOptions{FullSweep: true})
+	w.run(pinned().Add(day(7)), loop.RunOptions{FullSweep: true})
 	asked := w.model.asked("discover")
 	last := asked[len(asked)-1]
-	rejected := last["rejected"].([]any)
-	if len(rejected) != loop.MaxTaste {
-		t.Errorf("%d rejected lines, want %d", len(rejected), loop.MaxTaste)
-	}
-	for _, line := range rejected {
-		if utf8.RuneCountInString(line.(string)) > loop.MaxTasteLen {
-			t.Errorf("a line has %d characters", utf8.RuneCountInString(line.(string)))
+	for _, list := range []string{"rejected", "approved"} {
+		lines := last[list].([]any)
+		if len(lines) != loop.MaxTaste {
+			t.Errorf("%d %s lines, want %d", len(lines), list, loop.MaxTaste)
+		}
+		for _, line := range lines {
+			if utf8.RuneCountInString(line.(string)) > loop.MaxTasteLen {
+				t.Errorf("a line has %d characters", utf8.RuneCountInString(line.(string)))
+			}
 		}
 	}
 	if raw := w.model.requests[len(w.model.requests)-1]; len(raw) > loop.MaxRequestBytes {
@@ -328,9 +333,10 @@ func TestThreat13Floods(t *testing.T) {
 	}{
 		{"2,000 drafts", discovery(many...), loop.MaxLLMDrafts},
 		{"a body over the limit", discovery(lesson("x")) + strings.Repeat(" ", loop.MaxResponseBytes), 0},
-		{"deep nesting", discovery(`{"proposal":`+strings.Repeat("[", 5_000)+strings.Repeat("]", 5_000)+`}`, lesson("x")), 1},
+		{"deep nesting", discovery(draft(`,"proposal":`+strings.Repeat("[", 5_000)+strings.Repeat("]", 5_000)), lesson("x")), 1},
 		{"a huge summary", discovery(`{"summary":"` + strings.Repeat("x", 500_000) + `","target":"entity:a/b","evidence":["e1","e2"],"confidence":0.9}`), 1},
 		{"a huge target", discovery(`{"summary":"s","target":"entity:a/` + strings.Repeat("x", 100_000) + `","evidence":["e1","e2"],"confidence":0.9}`), 0},
+		{"a huge name", discovery(on("query:"+strings.Repeat("x", 100_000), "")), 0},
 	} {
 		m := &fakeModel{discover: func(map[string]any) string { return tt.answer }}
 		w := newWorld(t, m)

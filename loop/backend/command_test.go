@@ -3,6 +3,7 @@ package backend_test
 import (
 	"context"
 	"errors"
+	"net"
 	"os"
 	"strings"
 	"testing"
@@ -105,9 +106,49 @@ func TestThreat32BadChildren(t *testing.T) {
 			}
 		})
 	}
-	c := mustFake(t, "echo", backend.CommandOptions{MaxRequest: 100})
-	_, err := c.Complete(t.Context(), strings.Repeat("x", 101))
+	c := mustFake(t, "write-first", backend.CommandOptions{MaxResponse: 1000})
+	_, err := c.Complete(t.Context(), "x")
 	wantBackend(t, err)
+	c = mustFake(t, "echo", backend.CommandOptions{MaxRequest: 100})
+	_, err = c.Complete(t.Context(), strings.Repeat("x", 101))
+	wantBackend(t, err)
+}
+
+// Row 32: what a child has started ends with it, whether it ended by itself or was
+// stopped.
+func TestThreat32NothingIsLeftBehind(t *testing.T) {
+	for _, mode := range []string{"fork-hold", "fork-hold-sleep"} {
+		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
+			l, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = l.Close() }()
+			ctx, stop := context.WithCancel(t.Context())
+			defer stop()
+			gone := make(chan error, 1)
+			go func() {
+				conn, err := l.Accept()
+				if err == nil {
+					if mode == "fork-hold-sleep" {
+						stop() // it lives, and will not end by itself
+					}
+					defer func() { _ = conn.Close() }()
+					_ = conn.SetReadDeadline(time.Now().Add(60 * time.Second))
+					_, err = conn.Read(make([]byte, 1))
+				}
+				gone <- err
+			}()
+			c := mustFake(t, mode, backend.CommandOptions{Env: []string{fakeAddr + "=" + l.Addr().String()}})
+			if _, err := c.Complete(ctx, "x"); (err == nil) != (mode == "fork-hold") {
+				t.Errorf("got %v", err)
+			}
+			if err := <-gone; errors.Is(err, os.ErrDeadlineExceeded) || err == nil {
+				t.Errorf("the grandchild lives: %v", err)
+			}
+		})
+	}
 }
 
 func TestCancelKillsTheCommand(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/exec"
 	"strings"
@@ -16,6 +17,9 @@ import (
 
 // fakeMode names the variable that makes the test binary a model.
 const fakeMode = "LOOP_FAKE_MODEL"
+
+// fakeAddr names the variable with the address to which a grandchild connects.
+const fakeAddr = "LOOP_FAKE_ADDR"
 
 func TestMain(m *testing.M) {
 	if mode := os.Getenv(fakeMode); mode != "" {
@@ -70,6 +74,26 @@ func fakeModel(mode string, in io.Reader, out io.Writer) int {
 			return 1
 		}
 		fmt.Fprint(out, `{}`)
+	case "fork-hold", "fork-hold-sleep":
+		// A grandchild with the output closed, which whoever listens can see live.
+		child := exec.Command(os.Args[0])
+		child.Env = []string{fakeMode + "=hold", fakeAddr + "=" + os.Getenv(fakeAddr)}
+		ready, err := child.StdoutPipe()
+		if err != nil || child.Start() != nil {
+			return 1
+		}
+		_, _ = ready.Read(make([]byte, 1))
+		if mode == "fork-hold-sleep" {
+			time.Sleep(time.Hour) //archtest:real-time a process that hangs
+		}
+		fmt.Fprint(out, `{}`)
+	case "hold":
+		conn, err := net.Dial("tcp", os.Getenv(fakeAddr))
+		if err != nil {
+			return 1
+		}
+		fmt.Fprint(out, "1")
+		_, _ = io.Copy(io.Discard, conn)
 	case "hostile":
 		var seed uint64
 		_, _ = fmt.Sscan(os.Getenv("SEED"), &seed)
