@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"os"
 	"time"
@@ -43,7 +42,7 @@ type learned struct {
 	// hide is what the modules that plans call hide.
 	hide *plan.Redaction
 	name string
-	dir  string // of program texts
+	dir  string // of program texts, "" until there is one; used by follow only
 	log  *slog.Logger
 
 	// Used by follow only.
@@ -83,19 +82,19 @@ func newLearned(ctx context.Context, cfg *config, conns *bus.Conns, client *bus.
 	if err != nil {
 		return nil, err
 	}
-	dir, err := os.MkdirTemp("", "apbus-node-*") // only its owner may look
-	if err != nil {
-		return nil, fmt.Errorf("make a folder for program texts: %w", err)
-	}
 	return &learned{
-		store: store, engine: engine, reg: reg, bound: b, evidence: r, runs: runs, hide: hide, name: cfg.ID, dir: dir, log: log,
+		store: store, engine: engine, reg: reg, bound: b, evidence: r, runs: runs, hide: hide, name: cfg.ID, log: log,
 		plans: map[string]string{}, sources: map[string]string{}, broken: map[string]bool{}, tried: map[string]bool{},
 	}, nil
 }
 
 // follow does what is live until ctx is done.
 func (l *learned) follow(ctx context.Context) {
-	defer func() { _ = os.RemoveAll(l.dir) }() // what is left is harmless
+	defer func() {
+		if l.dir != "" {
+			_ = os.RemoveAll(l.dir) // what is left is harmless
+		}
+	}()
 	news, end, err := l.store.Changes()
 	if err != nil {
 		l.log.Warn("news of what was learned arrive late", "cause", err)

@@ -58,6 +58,13 @@ func (l *learned) runSources(ctx context.Context, items []*loop.Item) {
 
 // write keeps a program text in a file of its own.
 func (l *learned) write(hash, source string) (string, error) {
+	if l.dir == "" { // a node that is killed leaves it, so there is none that nobody needs
+		dir, err := os.MkdirTemp("", "apbus-node-*") // only its owner may look
+		if err != nil {
+			return "", fmt.Errorf("make a folder for program texts: %w", err)
+		}
+		l.dir = dir
+	}
 	path := filepath.Join(l.dir, hash)
 	if old, err := os.ReadFile(path); err == nil && string(old) == source { //nolint:gosec // a name of hex digits
 		return path, nil
