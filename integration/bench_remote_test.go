@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -19,6 +20,7 @@ import (
 	"github.com/apbus/apbus/executor"
 	"github.com/apbus/apbus/executor/middleware"
 	"github.com/apbus/apbus/executor/registry"
+	"github.com/apbus/apbus/internal/heap"
 	"github.com/apbus/apbus/internal/telemetry"
 	"github.com/apbus/apbus/module"
 )
@@ -62,6 +64,7 @@ func benchNodeWith(b *testing.B, opts []executor.Option, modules ...module.Modul
 		}
 	}
 	quiet := slog.New(slog.NewTextHandler(io.Discard, nil))
+	b.Cleanup(heap.Tend(b.Context(), os.LookupEnv)) // as router and node do, for both sides
 	server, err := bus.StartEmbedded(bus.EmbedOptions{Listen: "127.0.0.1:0", DataDir: b.TempDir()})
 	must(err)
 	b.Cleanup(server.Shutdown)
