@@ -170,17 +170,26 @@ func (s *PlanRunStore) Newest(ctx context.Context, moduleID string, limit int) (
 	if err := module.ValidateID(moduleID); err != nil {
 		return nil, err //nolint:wrapcheck // coded
 	}
-	var runs []*loop.JournaledRun
-	for r, err := range s.read(ctx, s.base+"*."+escape(moduleID)) {
-		if err != nil {
-			return nil, err
+	type place struct {
+		seq  uint64
+		data []byte
+	}
+	var last []place // read in full only where they are wanted
+	for seq, body := range s.raw.bodies(ctx, readRange{from: 1, subject: s.base + "*." + escape(moduleID)}) {
+		if body.err != nil {
+			return nil, loopUnavailable(fmt.Errorf("read runs of plans: %w", body.err))
 		}
-		if runs = append(runs, r); len(runs) > 2*limit {
-			runs = slices.Delete(runs, 0, len(runs)-limit)
+		if last = append(last, place{seq, body.data}); len(last) > 2*limit {
+			last = slices.Delete(last, 0, len(last)-limit)
 		}
 	}
-	slices.Reverse(runs)
-	return runs[:min(len(runs), limit)], nil
+	var runs []*loop.JournaledRun
+	for _, p := range slices.Backward(last) {
+		if r := s.decode(ctx, p.seq, p.data); r != nil && len(runs) < limit {
+			runs = append(runs, r)
+		}
+	}
+	return runs, nil
 }
 
 // read ranges over the runs under a subject, in the order of the stream. What cannot
@@ -192,14 +201,19 @@ func (s *PlanRunStore) read(ctx context.Context, subject string) iter.Seq2[*loop
 				yield(nil, loopUnavailable(fmt.Errorf("read runs of plans: %w", body.err)))
 				return
 			}
-			r, id, err := plan.DecodeRunRecord(body.data)
-			if err != nil {
-				s.log.LogAttrs(ctx, slog.LevelWarn, "a run of a plan cannot be read, passed over", slog.Uint64("seq", seq), slog.Any("cause", err))
-				continue
-			}
-			if !yield(&loop.JournaledRun{ID: id, RunRecord: r}, nil) {
+			if r := s.decode(ctx, seq, body.data); r != nil && !yield(r, nil) {
 				return
 			}
 		}
 	}
+}
+
+// decode reads a run, nil for one that cannot be read.
+func (s *PlanRunStore) decode(ctx context.Context, seq uint64, data []byte) *loop.JournaledRun {
+	r, id, err := plan.DecodeRunRecord(data)
+	if err != nil {
+		s.log.LogAttrs(ctx, slog.LevelWarn, "a run of a plan cannot be read, passed over", slog.Uint64("seq", seq), slog.Any("cause", err))
+		return nil
+	}
+	return &loop.JournaledRun{ID: id, RunRecord: r}
 }

@@ -240,3 +240,79 @@ func TestPlanRunsDrift(t *testing.T) {
 		}
 	})
 }
+
+// journalOf hands runs to a publisher, as a node does.
+type journalOf struct {
+	p    *durable.PlanRunPublisher
+	hide *plan.Redaction
+}
+
+func (j journalOf) Ran(p *plan.Plan, about plan.RunAbout, res *plan.Result, err error) {
+	j.p.Record(plan.NewRunRecord(p, about, res, err, j.hide))
+}
+
+// nested answers the calls of nodes.
+type nested struct{}
+
+func (nested) Call(context.Context, string, map[string]any, ...module.CallOption) (map[string]any, error) {
+	time.Sleep(time.Millisecond)
+	return map[string]any{"ok": true}, nil
+}
+
+// A plan takes as long and ends as well without a server as with one, and the revision
+// that it has runs of in the journal is rehearsed by what was stored.
+func TestPlansRunWithoutTheirJournal(t *testing.T) {
+	withPlanRuns(t, durable.PlanRunOptions{}, func(t *testing.T, srv *natstest.Server, _ jetstream.JetStream, s *durable.PlanRunStore) {
+		redactor, err := schema.NewRedactor(schema.RedactOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		hide := &plan.Redaction{Redactor: redactor, Schemas: func(string, map[string]any) (in, out *schema.Compiled, known bool) { return nil, nil, true }}
+		p := s.Publisher(durable.PublisherOptions{Buffer: 4})
+		graph := &plan.Plan{Nodes: []plan.Node{{ID: "a", Tool: "m.a"}, {ID: "b", Tool: "m.b"}}, Edges: []plan.Edge{{Src: "a", Dst: "b", Cond: "a.ok"}}}
+		m, err := plan.NewModule(plan.About{Name: "two", Hash: version(1), Journal: journalOf{p, hide}}, graph)
+		if err != nil {
+			t.Fatal(err)
+		}
+		run := func() {
+			t.Helper()
+			c := module.NewContext(module.ContextOptions{})
+			if err := c.BindExecutor(nested{}); err != nil {
+				t.Fatal(err)
+			}
+			begun := time.Now()
+			if _, err := m.Execute(module.WithContext(t.Context(), c), nil); err != nil {
+				t.Fatal(err)
+			}
+			if took := time.Since(begun); took != 2*time.Millisecond {
+				t.Fatalf("a run took %v", took)
+			}
+		}
+		run()
+		synctest.Wait()
+		srv.Stop()
+		for range 40 {
+			run()
+		}
+		if stats := p.Stats(); stats.Dropped == 0 {
+			t.Errorf("nothing was dropped: %+v", stats)
+		}
+		srv.Start()
+		time.Sleep(5 * time.Second)
+		endRuns(t, p)
+		next, err := graph.Revise([]plan.Edit{{Path: "edges.0.cond", From: "a.ok", To: "!a.ok"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		runs := runsOf(t, s, version(1))
+		if len(runs) < 2 || uint64(len(runs)) != p.Stats().Published {
+			t.Fatalf("%d runs, %+v", len(runs), p.Stats())
+		}
+		for _, r := range runs {
+			got, err := plan.Replay(t.Context(), graph, next, r.RunRecord)
+			if err != nil || !got.Known || got.Done || got.Calls != 1 {
+				t.Errorf("without b: %+v, %v", got, err)
+			}
+		}
+	})
+}

@@ -283,7 +283,7 @@ func PlanOf(i *Item) (*plan.Plan, error) {
 }
 
 // PlanModule makes the module of a live plan, plan.<name>, which tells journal of its
-// runs and masks its inputs by hide; nil for neither.
+// runs and marks what hide hides; nil for neither.
 func PlanModule(i *Item, journal plan.Journal, hide *plan.Redaction) (*plan.Module, error) {
 	graph, err := PlanOf(i)
 	if err != nil {

@@ -109,7 +109,10 @@ func (j *journal) close(ctx context.Context) {
 }
 
 // schemaPair is what the values of a module are redacted by.
-type schemaPair struct{ input, output *schema.Compiled }
+type schemaPair struct {
+	hash          string // of the descriptor
+	input, output *schema.Compiled
+}
 
 // knownSchemas finds the schemas of modules: of this node's own, else as the catalogue
 // has them. It is safe for concurrent use.
@@ -117,8 +120,9 @@ type knownSchemas struct {
 	own       *registry.Registry
 	catalogue func(id string) (bus.ModuleInfo, bool)
 
-	mu       sync.Mutex
-	compiled map[string]schemaPair // by the hash of the descriptor
+	mu sync.Mutex
+	// compiled are the newest schemas by module, also of those that are away now.
+	compiled map[string]schemaPair
 }
 
 // maxSchemas is how many modules of others are remembered.
@@ -126,19 +130,22 @@ const maxSchemas = 512
 
 func (k *knownSchemas) of(id string, inputs map[string]any) (input, output *schema.Compiled, known bool) {
 	if entry, ok := k.own.Get(id); ok {
+		if _, depends := entry.Module.(module.Discreet); depends && inputs == nil {
+			return nil, nil, false // what it hides depends on the inputs
+		}
 		return entry.Marks(inputs), entry.Output, true
 	}
-	info, ok := k.catalogue(id)
-	if !ok {
-		return nil, nil, false
-	}
+	info, there := k.catalogue(id)
 	k.mu.Lock()
-	pair, ok := k.compiled[info.Hash]
+	pair, ok := k.compiled[id]
 	k.mu.Unlock()
-	if ok {
+	if ok && (!there || pair.hash == info.Hash) {
 		return pair.input, pair.output, true
 	}
-	pair, err := compilePair(&info.Descriptor)
+	if !there {
+		return nil, nil, false
+	}
+	pair, err := compilePair(&info)
 	if err != nil {
 		return nil, nil, false
 	}
@@ -147,14 +154,15 @@ func (k *knownSchemas) of(id string, inputs map[string]any) (input, output *sche
 	if len(k.compiled) >= maxSchemas {
 		clear(k.compiled)
 	}
-	k.compiled[info.Hash] = pair
+	k.compiled[id] = pair
 	return pair.input, pair.output, true
 }
 
-func compilePair(d *module.Descriptor) (p schemaPair, err error) {
-	if p.input, err = schema.Compile(d.InputSchema); err != nil {
+func compilePair(info *bus.ModuleInfo) (p schemaPair, err error) {
+	p.hash = info.Hash
+	if p.input, err = schema.Compile(info.Descriptor.InputSchema); err != nil {
 		return p, err
 	}
-	p.output, err = schema.Compile(d.OutputSchema)
+	p.output, err = schema.Compile(info.Descriptor.OutputSchema)
 	return p, err
 }

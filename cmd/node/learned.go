@@ -13,6 +13,7 @@ import (
 	"github.com/apbus/apbus/loop"
 	"github.com/apbus/apbus/loop/plan"
 	"github.com/apbus/apbus/module"
+	"github.com/apbus/apbus/schema"
 )
 
 const (
@@ -46,7 +47,7 @@ type learned struct {
 	log  *slog.Logger
 
 	// Used by follow only.
-	plans   map[string]string // module ID to the hash of the item that it is made of
+	plans   map[string]string // module ID to the item and the schemas that it is made of
 	sources map[string]string // module ID to the hash of the item whose text it runs
 	broken  map[string]bool   // items that were complained about
 	tried   map[string]bool   // recommendations whose evalset has been run
@@ -153,14 +154,17 @@ func (l *learned) hostPlans(ctx context.Context, items []*loop.Item) {
 			continue
 		}
 		wanted[id] = true
-		if l.plans[id] == i.Hash {
+		// Other schemas of the modules that it calls make it another module.
+		d := m.Descriptor()
+		made := i.Hash + " " + schema.ContentHash([]any{d.InputSchema, d.OutputSchema})
+		if l.plans[id] == made {
 			continue
 		}
 		if err := l.host(ctx, id, m); err != nil {
 			l.complain(ctx, i, "a plan is not hosted", err)
 			continue
 		}
-		l.plans[id] = i.Hash
+		l.plans[id] = made
 		l.log.Info("plan hosted", "module_id", id)
 	}
 	for id := range l.plans {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 	"time"
 
@@ -36,8 +37,8 @@ type About struct {
 	Rec, Hash string
 	// Journal is told of every run, nil for nobody.
 	Journal Journal
-	// Hide masks in the module's own inputs what its nodes' modules hide in theirs; nil
-	// for nothing.
+	// Hide marks in the module's own schemas what its nodes' modules mark as sensitive in
+	// theirs, as these are known now; nil for nothing.
 	Hide *Redaction
 }
 
@@ -53,17 +54,15 @@ type Journal interface {
 // that each is governed by the module's owner as any nested call. The inputs are an
 // object: a node's inputs are its bindings, the object under its ID or, without
 // either, all of them. The output is {outputs: {node: output}, timeline: [event]}.
-// It declares nothing about side effects, since it does what its nodes do.
+// It declares nothing about side effects, since it does what its nodes do. Its schemas
+// mark as sensitive what the nodes' modules mark, and ask for nothing.
 type Module struct {
 	desc  module.Descriptor
 	plan  *Plan
 	about About
 }
 
-var (
-	_ module.Module   = (*Module)(nil)
-	_ module.Discreet = (*Module)(nil)
-)
+var _ module.Module = (*Module)(nil)
 
 // NewModule validates the plan and makes its module. Every node needs a tool.
 func NewModule(about About, p *Plan) (*Module, error) {
@@ -90,15 +89,19 @@ func NewModule(about About, p *Plan) (*Module, error) {
 	if about.Rec != "" {
 		metadata["x-recommendation"] = about.Rec
 	}
+	input, outputs := map[string]any{"type": "object"}, map[string]any{"type": "object", "description": "the newest output of each node that ran"}
+	marksIn, marksOut := p.marks(about.Hide)
+	maps.Copy(input, marksIn)
+	maps.Copy(outputs, marksOut)
 	return &Module{plan: p.Clone(), about: about, desc: module.Descriptor{
 		ID: id, Name: about.Name, Description: about.Description, Version: about.Version,
 		Tags:        []string{"plan"},
 		Annotations: module.AnnotationsFromMap(nil),
-		InputSchema: map[string]any{"type": "object"},
+		InputSchema: input,
 		OutputSchema: map[string]any{
 			"type": "object", "required": []any{"outputs", "timeline"},
 			"properties": map[string]any{
-				"outputs":  map[string]any{"type": "object", "description": "the newest output of each node that ran"},
+				"outputs":  outputs,
 				"timeline": map[string]any{"type": "array", "items": map[string]any{"type": "object"}, "description": "what ran when, and how it ended"},
 			},
 		},
@@ -108,16 +111,6 @@ func NewModule(about About, p *Plan) (*Module, error) {
 
 // Descriptor describes the module.
 func (m *Module) Descriptor() module.Descriptor { return m.desc }
-
-// SensitiveInputs implements [module.Discreet]: what the schemas of the nodes' modules
-// mark as sensitive is so before it gets there. Where a schema is not known, all that
-// its node would be given is.
-func (m *Module) SensitiveInputs(inputs map[string]any) []string {
-	if m.about.Hide == nil {
-		return nil
-	}
-	return m.about.Hide.sensitive(m.plan, inputs)
-}
 
 // Execute runs the plan. Progress is reported after each node. A failure keeps the
 // code of the node's error and carries the timeline in details.timeline.

@@ -1,8 +1,8 @@
 package plan
 
 import (
+	"cmp"
 	"maps"
-	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -18,8 +18,8 @@ import (
 type Redaction struct {
 	Redactor *schema.Redactor
 	// Schemas are the schemas of a module, by which these inputs and its output are
-	// redacted. Where they are not known, known is false, and no value of the run is
-	// kept. It must be safe for concurrent use.
+	// redacted; with nil for inputs, any. Where they are not known, known is false, and
+	// no value of the run is kept. It must be safe for concurrent use.
 	Schemas func(moduleID string, inputs map[string]any) (input, output *schema.Compiled, known bool)
 }
 
@@ -32,68 +32,6 @@ const (
 	maxSecrets = 256
 )
 
-// sensitive names the inputs of a plan in which its nodes' modules hide something.
-func (h *Redaction) sensitive(p *Plan, inputs map[string]any) []string {
-	names := map[string]bool{}
-	for _, n := range p.Nodes {
-		given, from := givenBy(p, n, inputs)
-		in, _, known := h.Schemas(n.Tool, given)
-		// Another plan may lead back to this one, so it is not asked what it hides.
-		known = known && !strings.HasPrefix(n.Tool, IDPrefix)
-		var shown map[string]any
-		if known {
-			shown = h.Redactor.Redact(in, given)
-		}
-		for name, v := range given {
-			if known && reflect.DeepEqual(v, shown[name]) {
-				continue
-			}
-			if from[name] != "" {
-				names[from[name]] = true
-				continue
-			}
-			for all := range inputs {
-				names[all] = true
-			}
-		}
-	}
-	return slices.Sorted(maps.Keys(names))
-}
-
-// givenBy is what a node is given of a plan's inputs, and which of them each part is
-// from, "" for all of them.
-func givenBy(p *Plan, n Node, inputs map[string]any) (given map[string]any, from map[string]string) {
-	bindings, bound := p.Bindings[n.ID]
-	given, from = inputs, make(map[string]string)
-	if !bound {
-		own, ok := inputs[n.ID].(map[string]any)
-		if ok {
-			given = own
-		}
-		for name := range given {
-			if from[name] = name; ok {
-				from[name] = n.ID
-			}
-		}
-		return given, from
-	}
-	given = make(map[string]any)
-	state := map[string]any{stateInput: inputs}
-	for name, at := range bindings {
-		path, ok := parsePath(at)
-		if !ok || path[0] != stateInput {
-			continue
-		}
-		if v, there := lookup(state, path); there {
-			given[name] = v
-			if len(path) > 1 {
-				from[name] = path[1]
-			}
-		}
-	}
-	return given, from
-}
-
 // hiding is the redaction of one run: copies of the plan's inputs and of the output of
 // each step, from which more and more is taken out.
 type hiding struct {
@@ -104,6 +42,10 @@ type hiding struct {
 	inputs  map[string]any // nil when nothing of it may be kept
 	outputs []map[string]any
 	secrets map[string]bool
+	// long takes the secrets out of a text once all are known, short are those that it
+	// leaves.
+	long  *strings.Replacer
+	short []string
 }
 
 // fill puts what may be kept of a run's values into its record.
@@ -116,6 +58,7 @@ func (h *Redaction) fill(r *RunRecord, p *Plan, t *Trace) {
 		return
 	}
 	budget := maxRunValues
+	w.prepare()
 	if kept, ok := w.keep(w.inputs, &budget); ok {
 		r.Inputs, r.InputsLeftOut = kept, false
 	}
@@ -279,6 +222,21 @@ func numberText(v any) (string, bool) {
 	return "", false
 }
 
+// prepare sorts the secrets: where several begin at one place the longest is meant.
+func (w *hiding) prepare() {
+	var pairs []string
+	for _, s := range slices.SortedFunc(maps.Keys(w.secrets), func(a, b string) int {
+		return cmp.Or(cmp.Compare(len(b), len(a)), cmp.Compare(a, b))
+	}) {
+		if len(s) < shortSecret {
+			w.short = append(w.short, s)
+			continue
+		}
+		pairs = append(pairs, s, w.mask)
+	}
+	w.long = strings.NewReplacer(pairs...)
+}
+
 // keep is a redacted value without the sensitive values of the rest of the run, if it
 // is small enough to be kept.
 func (w *hiding) keep(v map[string]any, budget *int) (map[string]any, bool) {
@@ -288,31 +246,25 @@ func (w *hiding) keep(v map[string]any, budget *int) (map[string]any, bool) {
 	if roughSize(v, min(MaxRunValue, *budget)) < 0 {
 		return nil, false
 	}
-	longFirst := slices.SortedFunc(maps.Keys(w.secrets), func(a, b string) int {
-		if len(a) != len(b) {
-			return len(b) - len(a)
-		}
-		return strings.Compare(a, b)
-	})
-	kept, _ := w.scrub(v, longFirst).(map[string]any)
+	kept, _ := w.scrub(v).(map[string]any)
 	*budget -= roughSize(kept, maxRunLooked)
 	return kept, true
 }
 
-func (w *hiding) scrub(v any, secrets []string) any {
+func (w *hiding) scrub(v any) any {
 	switch x := v.(type) {
 	case string:
-		return w.scrubText(x, secrets)
+		return w.scrubText(x)
 	case map[string]any:
 		out := make(map[string]any, len(x))
 		for key, e := range x {
-			out[w.scrubText(key, secrets)] = w.scrub(e, secrets)
+			out[w.scrubText(key)] = w.scrub(e)
 		}
 		return out
 	case []any:
 		out := make([]any, len(x))
 		for i, e := range x {
-			out[i] = w.scrub(e, secrets)
+			out[i] = w.scrub(e)
 		}
 		return out
 	}
@@ -324,19 +276,16 @@ func (w *hiding) scrub(v any, secrets []string) any {
 
 // scrubText takes secrets out of a text. One with a secret that is too short to be
 // replaced without garbling the rest is masked as a whole.
-func (w *hiding) scrubText(text string, secrets []string) string {
+func (w *hiding) scrubText(text string) string {
 	if text == w.mask {
 		return text
 	}
-	for _, s := range secrets {
-		switch {
-		case len(s) >= shortSecret:
-			text = strings.ReplaceAll(text, s, w.mask)
-		case hasWord(text, s):
+	for _, s := range w.short {
+		if hasWord(text, s) {
 			return w.mask
 		}
 	}
-	return text
+	return w.long.Replace(text)
 }
 
 // hasWord reports whether word is in text with neither letter nor digit beside it.

@@ -266,34 +266,93 @@ func FuzzRunRecords(f *testing.F) {
 	})
 }
 
-// What a node's module hides is hidden from whoever looks at the call of the plan.
-func TestSensitiveInputsOfAPlan(t *testing.T) {
+// What a node's module hides is hidden from whoever looks at the call of the plan, by
+// the plan's own schemas.
+func TestSchemasOfAPlanHideWhatItsNodesHide(t *testing.T) {
+	deep, err := schema.Compile(map[string]any{"type": "object", "required": []any{"who"}, "properties": map[string]any{
+		"who":  map[string]any{"type": "object", "properties": map[string]any{"no": map[string]any{"type": "string", "x-sensitive": true}, "name": map[string]any{"type": "string"}}},
+		"list": map[string]any{"type": "array", "items": map[string]any{"type": "object", "properties": map[string]any{"pin": map[string]any{"x-sensitive": true}}}},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	branches, err := schema.Compile(map[string]any{"anyOf": []any{map[string]any{"properties": map[string]any{"x": map[string]any{"x-sensitive": true}}}, map[string]any{"type": "null"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	card := marks(t, "card")
 	tests := []struct {
-		name     string
-		plan     *plan.Plan
-		bindings map[string]map[string]string
-		inputs   map[string]any
-		want     []string
+		name           string
+		plan           *plan.Plan
+		bindings       map[string]map[string]string
+		by             map[string]*schema.Compiled
+		inputs, output map[string]any
+		shown, gave    map[string]any
 	}{
-		{name: "nothing", plan: graph("b"), inputs: map[string]any{"card": "4111"}},
-		{name: "all inputs", plan: graph("a b", "a>b"), inputs: map[string]any{"card": "4111", "n": int64(1)}, want: []string{"card"}},
-		{name: "a node's own", plan: graph("a b", "a>b"), inputs: map[string]any{"a": map[string]any{"card": "4111"}, "b": map[string]any{"card": "4111"}}, want: []string{"a"}},
-		{name: "through a binding", plan: graph("b a", "b>a"), bindings: map[string]map[string]string{"a": {"card": "input.who.no", "n": "input.n"}}, inputs: map[string]any{"who": map[string]any{"no": "4111"}, "n": int64(1)}, want: []string{"who"}},
-		{name: "of another node's output", plan: graph("b a", "b>a"), bindings: map[string]map[string]string{"a": {"card": "b.card"}}, inputs: map[string]any{"n": int64(1)}},
-		{name: "all inputs through a binding", plan: graph("a"), bindings: map[string]map[string]string{"a": {"card": "input"}}, inputs: map[string]any{"x": int64(1), "y": int64(2)}, want: []string{"x", "y"}},
-		{name: "a module that nobody knows", plan: &plan.Plan{Nodes: []plan.Node{{ID: "a", Tool: "m.unknown"}}}, inputs: map[string]any{"x": int64(1)}, want: []string{"x"}},
-		{name: "another plan", plan: &plan.Plan{Nodes: []plan.Node{{ID: "a", Tool: "plan.other"}}}, inputs: map[string]any{"x": int64(1)}, want: []string{"x"}},
-		{name: "no inputs", plan: graph("a"), inputs: nil},
+		{
+			name: "nothing", plan: graph("a"), inputs: map[string]any{"card": "4111"}, output: map[string]any{"a": map[string]any{"card": "4111"}},
+			shown: map[string]any{"card": "4111"}, gave: map[string]any{"a": map[string]any{"card": "4111"}},
+		},
+		{
+			name: "all inputs, and an output", plan: graph("a b", "a>b"), by: map[string]*schema.Compiled{"m.a": card, "m.b>": card},
+			inputs: map[string]any{"card": "4111", "n": int64(1)}, output: map[string]any{"a": map[string]any{"card": "4111"}, "b": map[string]any{"card": "4111", "n": int64(1)}},
+			shown: map[string]any{"card": mask, "n": int64(1)}, gave: map[string]any{"a": map[string]any{"card": "4111"}, "b": map[string]any{"card": mask, "n": int64(1)}},
+		},
+		{
+			name: "a node's own", plan: graph("a b", "a>b"), by: map[string]*schema.Compiled{"m.a": card},
+			inputs: map[string]any{"a": map[string]any{"card": "4111", "n": int64(1)}, "b": map[string]any{"card": "4111"}},
+			shown:  map[string]any{"a": map[string]any{"card": mask, "n": int64(1)}, "b": map[string]any{"card": "4111"}},
+		},
+		{
+			name: "below, and in lists", plan: graph("a"), by: map[string]*schema.Compiled{"m.a": deep},
+			inputs: map[string]any{"a": map[string]any{"who": map[string]any{"no": "4111", "name": "ann"}, "list": []any{map[string]any{"pin": int64(1), "n": int64(2)}}}},
+			shown:  map[string]any{"a": map[string]any{"who": map[string]any{"no": mask, "name": "ann"}, "list": []any{map[string]any{"pin": mask, "n": int64(2)}}}},
+		},
+		{
+			name: "in a branch", plan: graph("a"), by: map[string]*schema.Compiled{"m.a": branches},
+			inputs: map[string]any{"a": map[string]any{"y": "4111"}, "z": "4111"}, shown: map[string]any{"a": mask, "z": mask},
+		},
+		{
+			name: "through a binding", plan: graph("b a", "b>a"), bindings: map[string]map[string]string{"a": {"card": "input.who.no", "n": "input.n"}}, by: map[string]*schema.Compiled{"m.a": card},
+			inputs: map[string]any{"who": map[string]any{"no": "4111", "name": "ann"}, "n": int64(1)}, shown: map[string]any{"who": map[string]any{"no": mask, "name": "ann"}, "n": int64(1)},
+		},
+		{
+			name: "of another node's output", plan: graph("b a", "b>a"), bindings: map[string]map[string]string{"a": {"card": "b.card"}}, by: map[string]*schema.Compiled{"m.a": card},
+			inputs: map[string]any{"card": "4111"}, output: map[string]any{"b": map[string]any{"card": "4111", "n": int64(1)}},
+			shown: map[string]any{"card": "4111"}, gave: map[string]any{"b": map[string]any{"card": mask, "n": int64(1)}},
+		},
+		{
+			name: "a module that nobody knows", plan: &plan.Plan{Nodes: []plan.Node{{ID: "a", Tool: "m.unknown"}}},
+			inputs: map[string]any{"x": int64(1)}, output: map[string]any{"a": map[string]any{"x": int64(1)}}, shown: map[string]any{"x": mask}, gave: map[string]any{"a": mask},
+		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			tt.plan.Bindings = tt.bindings
-			m, err := plan.NewModule(plan.About{Name: "x", Hide: hiding(t, map[string]*schema.Compiled{"m.a": marks(t, "card")})}, tt.plan)
+			hide := hiding(t, tt.by)
+			m, err := plan.NewModule(plan.About{Name: "x", Hide: hide}, tt.plan)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(tt.want, m.SensitiveInputs(tt.inputs)); diff != "" {
+			look := func(doc, v map[string]any) map[string]any {
+				t.Helper()
+				c, err := schema.Compile(doc)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := c.Validate(v); err != nil {
+					t.Errorf("it asks for something: %v", err)
+				}
+				return hide.Redactor.Redact(c, v)
+			}
+			if diff := cmp.Diff(tt.shown, look(m.Descriptor().InputSchema, tt.inputs)); diff != "" {
 				t.Error(diff)
+			}
+			if tt.output != nil {
+				got := look(m.Descriptor().OutputSchema, map[string]any{"outputs": tt.output, "timeline": []any{}})
+				if diff := cmp.Diff(tt.gave, got["outputs"]); diff != "" {
+					t.Error(diff)
+				}
 			}
 		})
 	}
