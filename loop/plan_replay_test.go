@@ -21,10 +21,11 @@ type memRuns struct {
 	err  error
 }
 
-func (m *memRuns) PlanRuns(_ context.Context, hash string) iter.Seq2[*loop.JournaledRun, error] {
+// It gives runs of all versions, which nobody has to look at.
+func (m *memRuns) PlanRuns(context.Context, string) iter.Seq2[*loop.JournaledRun, error] {
 	return func(yield func(*loop.JournaledRun, error) bool) {
 		for _, r := range m.runs {
-			if r.PlanHash == hash && !yield(r, nil) {
+			if !yield(r, nil) {
 				return
 			}
 		}

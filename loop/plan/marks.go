@@ -131,8 +131,6 @@ func join(a, b map[string]any) map[string]any {
 		return b
 	case len(b) == 0:
 		return a
-	case a[sensitiveKey] == true || b[sensitiveKey] == true:
-		return marked()
 	}
 	out := maps.Clone(a)
 	for key, v := range b {

@@ -106,6 +106,10 @@ func TestWhatAJournalHides(t *testing.T) {
 			want: map[string]any{"input": nil, "a": nil},
 		},
 		{
+			name: "too many secrets", plan: graph("a"), inputs: manySecrets(257), invoke: echo,
+			want: map[string]any{"input": nil, "a": nil},
+		},
+		{
 			name: "too large for one value", plan: graph("a b", "a>b"), inputs: map[string]any{"n": int64(1)},
 			invoke: func(_ context.Context, id string, _ map[string]any) (map[string]any, error) {
 				if id == "m.a" {
@@ -141,6 +145,14 @@ func TestWhatAJournalHides(t *testing.T) {
 			}
 		})
 	}
+}
+
+func manySecrets(n int) map[string]any {
+	in := map[string]any{}
+	for i := range n {
+		in[fmt.Sprintf("token %d", i)] = fmt.Sprintf("t-%d", i)
+	}
+	return in
 }
 
 func orEmpty(m map[string]any) map[string]any {
