@@ -255,7 +255,7 @@ func (j journalOf) Ran(p *plan.Plan, about plan.RunAbout, res *plan.Result, err 
 type nested struct{}
 
 func (nested) Call(context.Context, string, map[string]any, ...module.CallOption) (map[string]any, error) {
-	time.Sleep(time.Millisecond)
+	<-time.After(time.Millisecond)
 	return map[string]any{"ok": true}, nil
 }
 
