@@ -3,7 +3,6 @@ package loop
 import (
 	"context"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -27,16 +26,12 @@ type Kept struct {
 	MaxBytes int
 
 	mu sync.Mutex
-	// identity is what the segments hold for: stream, analyzers, parameters, namespaces.
+	// identity is what the segments hold for: analyzers, parameters, namespaces.
 	identity string
 	// since is from when on the segments hold all evidence, in ms; time goes on.
 	since    int64
 	segments []*segment
-	// last is the hash of the newest record of the stream, selected or not, lastSeq its
-	// sequence. A server that lost its newest records with the power gives their
-	// sequences again.
-	last    string
-	lastSeq uint64
+	mark     streamMark
 }
 
 // Defaults of [Kept].
@@ -63,15 +58,14 @@ type part struct {
 
 // Analyze is [Analyze], with what is kept.
 func (k *Kept) Analyze(ctx context.Context, rd Reader, now time.Time, q Query, outcomes []Outcome, runs []Run) ([]Found, error) {
-	x, ok := rd.(Extender)
-	if !ok || !k.mu.TryLock() {
+	extent, err := extentOf(ctx, rd)
+	if err != nil {
+		return nil, err
+	}
+	if !k.mu.TryLock() { // another pass is at it
 		return Analyze(ctx, rd, now, q, outcomes, runs)
 	}
 	defer k.mu.Unlock()
-	extent, err := x.Extent(ctx)
-	if err != nil {
-		return nil, storeError("reading records for analysis", err)
-	}
 	p := &keptPass{k: k, analysis: newAnalysis(rd, now, q, outcomes, runs), extent: extent}
 	if !p.split() {
 		return Analyze(ctx, rd, now, q, outcomes, runs)
@@ -133,12 +127,12 @@ func (p *keptPass) run(ctx context.Context) error {
 // fit drops what is kept and does not fit this pass, or the stream as it is.
 func (p *keptPass) fit(ctx context.Context) error {
 	k := p.k
-	id := []any{p.extent.Stream, p.q.Namespaces}
+	id := []any{p.q.Namespaces}
 	for i, r := range p.runs {
 		id = append(id, p.passes[i].found.ID, map[string]any(r.Params), p.passes[i].found.Err == nil)
 	}
 	identity, since := schema.ContentHash(id), p.q.Since.UnixMilli()
-	same, err := p.goesOn(ctx)
+	same, err := k.mark.holds(ctx, p.rd, p.extent)
 	if err != nil {
 		return err
 	}
@@ -158,32 +152,6 @@ func (p *keptPass) fit(ctx context.Context) error {
 		break
 	}
 	return nil
-}
-
-// goesOn reports whether the stream still has its newest record of the pass before where
-// it was, or has lost it among its oldest.
-func (p *keptPass) goesOn(ctx context.Context) (bool, error) {
-	k := p.k
-	if len(k.segments) == 0 || k.lastSeq < p.extent.First {
-		return true, nil
-	}
-	if p.extent.Last < k.lastSeq {
-		return false, nil
-	}
-	hash, err := p.hashAt(ctx, k.lastSeq)
-	return hash == k.last, err
-}
-
-// hashAt is the hash of the record at a sequence, whatever it is; "" when there is none
-// that can be read.
-func (p *keptPass) hashAt(ctx context.Context, seq uint64) (string, error) {
-	for r, err := range p.rd.Records(ctx, Query{Types: EvidenceTypes(), AfterSeq: seq - 1, UpToSeq: seq}) {
-		if err != nil {
-			return "", storeError("reading records for analysis", err)
-		}
-		return strings.Clone(r.Hash), nil
-	}
-	return "", nil
 }
 
 // use takes what is kept of a segment, and reads it again for whom that is not enough.
@@ -271,8 +239,9 @@ func (p *keptPass) readNew(ctx context.Context) error {
 		return context.Cause(ctx)
 	}
 	p.closeSegment(s, passes, q.UpToSeq)
-	var err error
-	k.lastSeq = q.UpToSeq
-	k.last, err = p.hashAt(ctx, k.lastSeq)
+	mark, err := markOf(ctx, p.rd, p.extent)
+	if err == nil {
+		k.mark = mark
+	}
 	return err
 }

@@ -50,6 +50,7 @@ type Engine struct {
 	// kept is what passes found in the evidence, which spares the next one reading it
 	// again.
 	kept *Kept
+	seen *seenGrains
 }
 
 // New makes an engine. CONFIG_INVALID when the options do not work.
@@ -59,7 +60,7 @@ func New(o Options) (*Engine, error) {
 	}
 	e := &Engine{
 		store: o.Store, knowledge: NewKnowledge(o.Store), analyzers: o.Analyzers, backend: o.Backend, ground: o.Ground, embedder: o.Embedder,
-		registered: o.Registered, planRuns: o.PlanRuns, templates: llmTemplates(), log: o.Logger, kept: &Kept{},
+		registered: o.Registered, planRuns: o.PlanRuns, templates: llmTemplates(), log: o.Logger, kept: &Kept{}, seen: &seenGrains{},
 	}
 	e.reader = JoinReaders(o.Reader, e.knowledge.Reader())
 	if e.log == nil {

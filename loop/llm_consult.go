@@ -27,16 +27,16 @@ func (p *pass) consult(ctx context.Context) error {
 	}
 	f.Evidence = len(b.items)
 	if len(b.items) == 0 {
-		p.seen = true
+		p.shown = true
 		return nil
 	}
 	drafts, ok := p.discover(ctx, b)
 	if !ok {
 		return nil
 	}
-	p.seen = true
+	p.shown = true
 	if o := p.policy.OutcomeEvalset; o != nil {
-		if p.evals, err = p.outcomeRuns(ctx, o.Hash); err != nil {
+		if p.evals, err = p.runsOf(ctx, o.Hash); err != nil {
 			return err
 		}
 	}
@@ -228,6 +228,13 @@ func (p *pass) route(ctx context.Context, b *bundle, list []*resolved, verdicts 
 			pending++
 		}
 	}
+	var sure []*resolved
+	for id, r := range list {
+		if v, judged := verdicts[id]; judged && v.Keep && v.Confidence >= ConfidenceFloor {
+			sure = append(sure, r)
+		}
+	}
+	vectors := p.embed(ctx, sure)
 	for id, r := range list {
 		v, judged := verdicts[id]
 		if !judged || !v.Keep {
@@ -238,7 +245,7 @@ func (p *pass) route(ctx context.Context, b *bundle, list []*resolved, verdicts 
 			f.BelowFloor++
 			continue
 		}
-		near := p.nearDuplicates(ctx, r)
+		near := p.nearDuplicates(r, vectors)
 		if len(near) > 0 && p.policy.NearDuplicate == NearDuplicateSuppress {
 			f.DroppedNearDuplicate++
 			continue

@@ -34,17 +34,15 @@ type nearby struct {
 // rejected and rest, that say nearly what an authored lesson says; best first. With an
 // embedder they are compared by the cosine of their vectors, where both have one, else
 // by their words. A consolidation is meant to be near.
-func (p *pass) nearDuplicates(ctx context.Context, r *resolved) []NearDuplicate {
-	if r.kind != KindLesson || r.ops == nil {
+func (p *pass) nearDuplicates(r *resolved, vectors map[string][]float64) []NearDuplicate {
+	if !r.isLesson() {
 		return nil
 	}
-	others := p.lessonsNear(r)
-	vectors := p.embed(ctx, r.lesson, others)
 	var near []NearDuplicate
 	mine := words(r.lesson)
-	for n, o := range others {
+	for _, o := range p.lessonsNear(r) {
 		score, method, floor := jaccard(mine, words(o.text)), methodJaccard, NearDuplicateScore
-		if c, ok := cosine(vectors[0], vectors[n+1]); ok {
+		if c, ok := cosine(vectors[r.lesson], vectors[o.text]); ok {
 			score, method, floor = c, methodCosine, NearDuplicateCosine
 		}
 		if score >= floor {
@@ -56,6 +54,8 @@ func (p *pass) nearDuplicates(ctx context.Context, r *resolved) []NearDuplicate 
 	})
 	return near[:min(len(near), MaxNearDuplicates)]
 }
+
+func (r *resolved) isLesson() bool { return r.kind == KindLesson && r.ops != nil }
 
 func (p *pass) lessonsNear(r *resolved) []nearby {
 	var list []nearby
@@ -75,27 +75,48 @@ func (p *pass) lessonsNear(r *resolved) []nearby {
 	return list
 }
 
-// maxEmbedded bounds one request to the embedder; what is beyond is compared by words.
-const maxEmbedded = 256
+// maxEmbedded bounds what a pass has embedded; what is beyond is compared by words.
+const maxEmbedded = 512
 
-// embed asks once for the vectors of a lesson, which is the first, and of others. That
-// it fails blocks nothing: then there are none.
-func (p *pass) embed(ctx context.Context, lesson string, others []nearby) [][]float64 {
-	vectors := make([][]float64, len(others)+1)
-	if p.embedder == nil || p.wordsOnly || len(others) == 0 {
-		return vectors
+// embed asks once for the vectors of all lessons among the drafts of a pass, and of what
+// they are compared with, by their texts. That it fails blocks nothing: then there are
+// none.
+func (p *pass) embed(ctx context.Context, drafts []*resolved) map[string][]float64 {
+	if p.embedder == nil {
+		return nil
 	}
-	texts := []string{lesson}
-	for _, o := range others[:min(len(others), maxEmbedded)] {
-		texts = append(texts, o.text)
+	var mine, theirs []string
+	for _, r := range drafts {
+		if !r.isLesson() {
+			continue
+		}
+		if near := p.lessonsNear(r); len(near) > 0 {
+			mine = append(mine, r.lesson)
+			for _, o := range near {
+				theirs = append(theirs, o.text)
+			}
+		}
+	}
+	var texts []string
+	asked := make(map[string]bool)
+	for _, text := range append(mine, theirs...) {
+		if !asked[text] && len(texts) < maxEmbedded {
+			asked[text] = true
+			texts = append(texts, text)
+		}
+	}
+	if len(texts) == 0 {
+		return nil
 	}
 	got, err := p.embedder.Embed(ctx, texts)
 	if err != nil || len(got) != len(texts) {
-		p.wordsOnly = true // for the rest of the pass, which holds a lock
 		p.log.WarnContext(ctx, "loop: lessons are compared by their words", "code", module.CodeLoopBackend, "cause", err)
-		return vectors
+		return nil
 	}
-	copy(vectors, got)
+	vectors := make(map[string][]float64, len(texts))
+	for i, text := range texts {
+		vectors[text] = got[i]
+	}
 	return vectors
 }
 

@@ -224,7 +224,7 @@ func (p *pass) measureEvalsets(ctx context.Context) error {
 		if len(due) == 0 {
 			continue
 		}
-		runs, err := p.outcomeRuns(ctx, hash)
+		runs, err := p.runsOf(ctx, hash)
 		if err != nil {
 			return err
 		}
@@ -276,18 +276,44 @@ func (p *pass) reached(ctx context.Context, c *Case, at Checkpoint, runs int) (b
 	case at.AfterRuns > 0:
 		return runs >= at.AfterRuns, nil
 	}
-	n := 0
-	for r, err := range p.reader.Records(ctx, Query{Types: EvidenceTypes(), Since: time.UnixMilli(c.Status.AppliedAtMS)}) {
-		if err != nil {
-			return false, storeError("measuring outcomes", err)
-		}
-		if r.CreatedAtMS > c.Status.AppliedAtMS {
-			if n++; n >= at.AfterGrains {
-				return true, nil
-			}
+	if p.grains == nil {
+		var err error
+		if p.grains, err = p.seen.since(ctx, p.reader, p.awaitGrains()); err != nil {
+			return false, err
 		}
 	}
-	return false, nil
+	return p.grains[c.Hash] >= at.AfterGrains, nil
+}
+
+// awaitGrains are the applied recommendations that wait for records of evidence, and
+// when they were applied.
+func (p *pass) awaitGrains() map[string]int64 {
+	waiting := make(map[string]int64)
+	for _, c := range p.cases {
+		if c.Status.State != StateApplied || c.Rec.Metric == nil {
+			continue
+		}
+		if slices.ContainsFunc(c.Rec.Metric.Checkpoints, func(at Checkpoint) bool { return at.AfterGrains > 0 && !c.Status.checkedAt(at) }) {
+			waiting[c.Hash] = c.Status.AppliedAtMS
+		}
+	}
+	return waiting
+}
+
+// runsOf is [Engine.outcomeRuns], read once a pass.
+func (p *pass) runsOf(ctx context.Context, evalset string) ([]EvalRun, error) {
+	if runs, read := p.journals[evalset]; read {
+		return runs, nil
+	}
+	runs, err := p.outcomeRuns(ctx, evalset)
+	if err != nil {
+		return nil, err
+	}
+	if p.journals == nil {
+		p.journals = make(map[string][]EvalRun)
+	}
+	p.journals[evalset] = runs
+	return runs, nil
 }
 
 // judge compares a run with those before the apply, or, without any, with what was

@@ -147,23 +147,6 @@ type Reader interface {
 	Count(ctx context.Context, q Query) (Counts, error)
 }
 
-// Extent is how far a stream of evidence goes. As long as Stream is the same, a sequence
-// names the same record, or one that is gone, and First never becomes smaller.
-type Extent struct {
-	// Stream identifies the stream; "" when what a reader has is no such stream.
-	Stream string
-	// First and Last are the sequences of the oldest and the newest record; there is
-	// none when First is above Last.
-	First, Last uint64
-}
-
-// Extender is a [Reader] of one stream of evidence, to which records are only ever
-// added at its end, and which loses them at its begin. What passes found in its parts
-// can be kept for the next one.
-type Extender interface {
-	Extent(ctx context.Context) (Extent, error)
-}
-
 // Counts is what [Reader.Count] found.
 type Counts struct {
 	// Records and Errors count evidence; Errors those whose outcome is an error, a

@@ -129,12 +129,14 @@ type pass struct {
 	outcomes []Outcome
 	// evals are the runs of the policy's evalset over what is live.
 	evals []EvalRun
+	// journals are the runs of each evalset that was asked for, grains how many records
+	// came since each apply that waits for a number of them.
+	journals map[string][]EvalRun
+	grains   map[string]int
 	// candidates are the stamped findings, those of analyzers before those of a model.
 	candidates []*candidate
-	// seen is true once DISCOVER has shown the model what there was.
-	seen bool
-	// wordsOnly is true once the embedder has failed.
-	wordsOnly bool
+	// shown is true once DISCOVER has shown the model what there was.
+	shown bool
 }
 
 // candidate is a recommendation on its way to the store.
@@ -360,7 +362,7 @@ func (p *pass) commit(ctx context.Context) error {
 	p.state.V, p.state.LastRunMS = 1, p.now.UnixMilli()
 	seq := int64(p.counts.LastSeq) //nolint:gosec // a stream does not reach 2^63
 	p.state.Watermark = max(p.state.Watermark, seq)
-	if p.seen {
+	if p.shown {
 		p.state.LLMWatermark = max(p.state.LLMWatermark, seq)
 	}
 	raw, err := encodeStored(p.state)
