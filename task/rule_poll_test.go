@@ -64,3 +64,21 @@ func TestUndeliveredGrantsAreFreeAtOnce(t *testing.T) {
 		}
 	})
 }
+
+// A node that has spoken of an attempt has it, whatever a server says of the answer.
+func TestWhatANodeSpokeOfIsNotUndelivered(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fixture) {
+		id := f.submit(task.Submission{ModuleID: "job.safe"})
+		got := f.claim("n1", 1, "job.safe")
+		a, err := f.Renew(context.Background(), task.RenewRequest{Node: "n1", Refs: []task.LeaseRef{got[0].LeaseRef}})
+		if err != nil || a.Verdicts[0].Lost {
+			t.Fatalf("renewal: %+v, %v", a, err)
+		}
+		f.Undelivered([]task.LeaseRef{got[0].LeaseRef})
+		if again := f.claim("n2", 1, "job.safe"); len(again) > 0 {
+			t.Fatalf("it runs on n1 and is granted again: %+v", again)
+		}
+		f.succeed(got[0], `{}`)
+		f.want(id, task.Completed, "")
+	})
+}

@@ -1,5 +1,7 @@
 package task
 
+import "slices"
+
 // apply puts a changed record in the place of the present one and moves everything
 // that depends on it. The record is not written. w is locked.
 func (w *Writer) apply(it *item, next *Record) {
@@ -171,9 +173,19 @@ func (w *Writer) insert(it *item, r *Record) {
 	w.enlist(it)
 	if parent, ok := parseTaskID(r.Parent); ok && w.items.get(parent) != nil {
 		it.more().child = !r.Detached
-		w.children[parent] = append(w.children[parent], it) // until the parent goes
+		w.children[parent] = addChild(w.children[parent], it) // until the parent goes
 	}
 	w.apply(it, r)
+}
+
+// addChild adds a child to those of its parent, in place of those that are gone: a
+// parent may live long and submit without end.
+func addChild(children []*item, it *item) []*item {
+	if len(children) == cap(children) {
+		children = slices.DeleteFunc(children, func(c *item) bool { return c.gone })
+		children = slices.Grow(children, len(children)+1)
+	}
+	return append(children, it)
 }
 
 // drop takes it out of the index for good. w is locked.

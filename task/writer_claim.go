@@ -218,7 +218,7 @@ func (w *Writer) pick(req ClaimRequest, queues []*queue, rerun map[string]bool) 
 		it := best.lanes.peek(lane)
 		if it.rec == nil {
 			if len(granted) == 0 {
-				missing = best.upcoming(lane, min(req.Slots, 64))
+				missing = best.upcoming(lane, min(req.Slots, readAhead))
 			}
 			break
 		}
@@ -234,6 +234,9 @@ func (w *Writer) pick(req ClaimRequest, queues []*queue, rerun map[string]bool) 
 	}
 	return granted, missing
 }
+
+// readAhead is how many records are read for one claim before any is granted.
+const readAhead = 256
 
 // upcoming returns the next items of a lane whose records are not in memory.
 func (q *queue) upcoming(priority, n int) []*item {
@@ -313,8 +316,7 @@ func (w *Writer) hand(ctx context.Context, waited time.Duration, granted []*item
 }
 
 // Undelivered takes back grants whose answer has reached nobody, as of a node that
-// died while it waited for work. What has been started meanwhile is left alone, but
-// for attempts that may run twice.
+// died while it waited for work. What its node has spoken of meanwhile is left alone.
 func (w *Writer) Undelivered(refs []LeaseRef) { w.takeBack(refs) }
 
 // takeBack undoes grants that nobody was told of.
@@ -325,6 +327,10 @@ func (w *Writer) takeBack(refs []LeaseRef) {
 		return
 	}
 	for _, ref := range refs {
+		// Who has spoken of an attempt has been told of it, whatever else is said.
+		if id, ok := parseTaskID(ref.TaskID); ok && w.items.get(id) != nil && w.items.get(id).doing().heard {
+			continue
+		}
 		w.release(ref, "not delivered")
 	}
 }

@@ -95,7 +95,7 @@ func (w *Writer) fetchAll(ctx context.Context, items []*item) error {
 func (w *Writer) fetchEach(ctx context.Context, items []*item, keep bool) ([]*Record, []error) {
 	recs, errs := make([]*Record, len(items)), make([]error, len(items))
 	var owned sync.WaitGroup
-	const readers = 8
+	const readers = 32 // on their way; a log answers them one after the other
 	for n := range min(readers, len(items)) {
 		owned.Go(func() {
 			for i := n; i < len(items); i += readers {

@@ -37,7 +37,20 @@ func (w *Writer) ownedBy(ref LeaseRef, node string) (*item, error) {
 	if err != nil && w.adopt(ref, node) {
 		return w.owned(ref)
 	}
+	if err != nil {
+		w.forget(ref)
+	}
 	return it, err
+}
+
+// forget undoes remember where nothing came of it: reports of attempts that never
+// were do not fill the memory with the records of tasks that wait. w is locked.
+func (w *Writer) forget(ref LeaseRef) {
+	if id, ok := parseTaskID(ref.TaskID); ok {
+		if it := w.items.get(id); it != nil && it.place == inQueued {
+			w.letGo(it)
+		}
+	}
 }
 
 // adopt lets a node keep an attempt that a former writer granted and did not write:
