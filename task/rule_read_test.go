@@ -491,3 +491,27 @@ func TestRecordsBeyondMemoryAreReadFromTheLog(t *testing.T) {
 		}
 	}, func(o *task.WriterOptions) { o.HeldBytes = 5000 })
 }
+
+func TestReportsOfAttemptsThatNeverWereHoldNoRecords(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fixture) {
+		var refs []task.LeaseRef
+		for range 100 {
+			id := f.submit(task.Submission{ModuleID: "job.safe"})
+			refs = append(refs, task.LeaseRef{TaskID: id, Attempt: 7, Epoch: 7}) // the next one is the first
+		}
+		f.crash()
+		reads := f.Stats().LogReads
+		a, err := f.Renew(context.Background(), task.RenewRequest{Node: "n1", Refs: refs})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, v := range a.Verdicts {
+			if !v.Lost {
+				t.Errorf("renewal %d of what never was: %+v", i, v)
+			}
+		}
+		if s := f.Stats(); s.LogReads < reads+100 || s.HeldBytes > 10_000 {
+			t.Errorf("%d bytes are held after %d reads", s.HeldBytes, s.LogReads-reads)
+		}
+	}, func(o *task.WriterOptions) { o.HeldBytes = 5000 })
+}
