@@ -500,6 +500,7 @@ func TestReportsOfAttemptsThatNeverWereHoldNoRecords(t *testing.T) {
 			refs = append(refs, task.LeaseRef{TaskID: id, Attempt: 7, Epoch: 7}) // the next one is the first
 		}
 		f.crash()
+		<-f.Ready()
 		reads := f.Stats().LogReads
 		a, err := f.Renew(context.Background(), task.RenewRequest{Node: "n1", Refs: refs})
 		if err != nil {
