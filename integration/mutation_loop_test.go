@@ -320,7 +320,7 @@ func threatsOfLives() []mutation {
 			"if e.backend != nil && o.Trigger.ID == \"\" {", "if false {"),
 		threat("26: of two decisions the last one is appended too", "TestThreat26", "loop/cases.go",
 			"	seq, err := e.store.Append(ctx, c.Hash, raw, c.Status.Last)\n",
-			"	last := c.Status.Last\n	for entry := range e.store.Log(ctx, c.Hash) {\n		last = entry.Rev\n	}\n	seq, err := e.store.Append(ctx, c.Hash, raw, last)\n"),
+			"	seq, err := e.store.Append(ctx, c.Hash, raw, c.Status.Last)\n	for errors.Is(err, ErrConflict) {\n		last := uint64(0)\n		for entry := range e.store.Log(ctx, c.Hash) {\n			last = entry.Rev\n		}\n		seq, err = e.store.Append(ctx, c.Hash, raw, last)\n	}\n"),
 		threat("27: the chain is not looked at", "TestThreat27", "loop/state.go",
 			"case e.Prev != s.LastHash || e.V != 1:", "case e.V != 1:"),
 		threat("27: entries of another recommendation", "TestThreat27", "loop/cases.go",

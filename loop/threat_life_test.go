@@ -2,12 +2,14 @@ package loop_test
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -190,11 +192,30 @@ func TestThreat25SelfApproval(t *testing.T) {
 	wantCode(t, err, "LOOP_SCOPE") // nobody triggered it
 }
 
+// together holds appends back until so many wait, so that all of them have read the
+// same.
+type together struct {
+	loop.Store
+	waiting atomic.Int32
+	open    chan struct{}
+}
+
+func (s *together) Append(ctx context.Context, log string, entry []byte, after uint64) (uint64, error) {
+	if s.waiting.Add(-1) == 0 {
+		close(s.open)
+	}
+	<-s.open
+	return s.Store.Append(ctx, log, entry, after)
+}
+
 func TestThreat26RacingReviewers(t *testing.T) {
 	for range 20 {
 		w := newWorld(t, nil)
 		w.failing(12)
 		w.run(pinned(), loop.RunOptions{})
+		s := &together{Store: w.store, open: make(chan struct{})}
+		s.waiting.Store(4)
+		w.engine = w.open(s)
 		hash := w.cases()[0].Hash
 		var wg sync.WaitGroup
 		errs := make([]error, 4)
