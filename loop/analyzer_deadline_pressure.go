@@ -121,10 +121,14 @@ func (p *deadlinePass) cuts() []int64 { return p.w.cuts() }
 
 func (p *deadlinePass) merge(o mergeable) {
 	with := o.(*deadlinePass)
+	halved := p.trees.halved
 	p.trees.merge(&with.trees, func(t, o *tree) {
 		t.calls, t.nested = append(t.calls, o.calls...), append(t.nested, o.nested...)
+		p.held += len(o.calls)
 	})
-	p.count()
+	if p.trees.halved != halved {
+		p.count()
+	}
 	p.bound()
 	p.entries.merge(&with.entries, func(c, o *entryCell) {
 		if c.hops.cells == nil {
