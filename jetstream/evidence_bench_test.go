@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/apbus/apbus/internal/heap"
 	"github.com/apbus/apbus/internal/natstest"
 	durable "github.com/apbus/apbus/jetstream"
 	"github.com/apbus/apbus/loop"
@@ -57,6 +58,7 @@ func peak() float64 {
 //	go test ./jetstream -run '^$' -bench EvidencePass -benchtime 1x -evidence.records 1000000
 func BenchmarkEvidencePass(b *testing.B) {
 	const more = 10_000
+	defer heap.Tend(b.Context(), os.LookupEnv)() // as in the router
 	for b.Loop() {
 		big := newEvidenceBench(b, "big")
 		publishing := big.fill(*evidenceRecords)
@@ -70,6 +72,7 @@ func BenchmarkEvidencePass(b *testing.B) {
 		next := big.pass()
 		b.ReportMetric(next.took.Seconds(), "next-pass-s")
 		b.ReportMetric(next.cpu.Seconds(), "next-pass-cpu-s")
+		b.ReportMetric(next.peak, "next-pass-peak-MiB")
 		big.close()
 
 		small := newEvidenceBench(b, "small")
