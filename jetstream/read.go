@@ -193,4 +193,3 @@ func (c *conn) bodies(ctx context.Context, r readRange) iter.Seq2[uint64, readBo
 		}
 	}
 }
-

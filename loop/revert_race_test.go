@@ -72,7 +72,9 @@ func TestTakenBackVersionsGoFirst(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			w := newWorld(t, nil)
 			op := loop.Op{Op: loop.OpAdd, Type: loop.ItemQuery, Name: "discover"}
-			body := func(n int) map[string]any { return map[string]any{"body": strings.Repeat("x", tt.size) + fmt.Sprint(n)} }
+			body := func(n int) map[string]any {
+				return map[string]any{"body": strings.Repeat("x", tt.size) + fmt.Sprint(n)}
+			}
 			op.Fields = body(0)
 			w.apply(pinned(), w.stored("first", "query:discover", loop.ActionRevise, op))
 			live := w.live(loop.ItemQuery)[0].Hash
