@@ -67,7 +67,7 @@ func TestThreat15ModelCannotNameItsScope(t *testing.T) {
 	// The namespace is the most frequent among the cited records.
 	w := newWorld(t, proposing(`{"summary":"s","target":"entity:x/y","evidence":["e1","e2","e3"],"confidence":0.8,"lesson":"Cancel first."}`), onlyLLM)
 	for i, ns := range []string{"b", "b", "a"} { // a is cited first
-		w.add(contextwire.Evidence{NS: ns, At: pinned().Add(time.Duration(i)), ModuleID: "m.x", Outcome: contextwire.OutcomeError, Message: "x"})
+		w.add(contextwire.Evidence{NS: ns, At: pinned().Add(time.Duration(i-3) * time.Second), ModuleID: "m.x", Outcome: contextwire.OutcomeError, Message: "x"})
 	}
 	w.run(pinned(), loop.RunOptions{})
 	if got := w.llm()[0].Rec.Proposal.Ops[0].Namespace; got != "b" {
