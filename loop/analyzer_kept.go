@@ -36,7 +36,7 @@ type Kept struct {
 
 // Defaults of [Kept].
 const (
-	DefaultSegmentLength = 16 << 10
+	DefaultSegmentLength = 8 << 10
 	DefaultKeptBytes     = 64 << 20
 )
 
