@@ -46,7 +46,7 @@ func TestKeptOverAStream(t *testing.T) {
 				t.Fatalf("extent %+v, %v", x, err)
 			}
 			lost = lost || x.First > 1
-			time.Sleep(25 * time.Minute) // in the bubble
+			time.Sleep(25 * time.Minute) //archtest:real-time not real: every use is inside a bubble
 		}
 		if !lost || drafts == 0 {
 			t.Errorf("records were lost: %v; %d findings", lost, drafts)

@@ -96,8 +96,9 @@ func (r row) allows(p *goPackage, f *goFile, imported string) bool {
 			return false
 		}
 		// A test knows its own package and what that may import, no more: strangers
-		// meet in integration. An adapter is tested against a real server.
-		if name == p.path || r.level >= 3 && (name == "internal/natstest" || name == "examples") {
+		// meet in integration. An adapter is tested against a real server, and measured
+		// with the heap of the programs.
+		if name == p.path || r.level >= 3 && (name == "internal/natstest" || name == "internal/heap" || name == "examples") {
 			return true
 		}
 		subject := path.Dir(name)
