@@ -93,7 +93,7 @@ func threatsOfTheWire() []mutation {
 			`e.ModuleID+prefixed("@", e.Version), "caller="+cmp.Or(e.CallerID, "@external")`, `e.ModuleID+prefixed("@", e.Version), "caller="+cmp.Or(e.CallerID, e.IdentityID)`),
 		{
 			name: "threat 33: a command has the variables of the router", pkg: "./loop/backend", run: "TestEnvironmentIsGivenAndScrubbed",
-			edits: []edit{{"loop/backend/command.go", "ok && !scrub[name] {", "ok && scrub != nil {"}},
+			edits: []edit{{"loop/backend/command.go", "ok && !scrub[name] {", "ok && scrub != nil && name != \"\" {"}},
 		},
 		{
 			name: "threat 32: output of any size", pkg: "./loop/backend", run: "TestThreat32",
