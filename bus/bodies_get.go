@@ -10,6 +10,7 @@ import (
 	"hash"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -24,8 +25,26 @@ const bodyBatch = 4 << 20
 
 // get reads the object that ref names and makes sure that it has the size and
 // the digest that ref says. No more memory is allocated than eight times what has
-// arrived.
+// arrived. A replica may lag behind the one that was written to: of several, what one
+// does not have is asked for again.
 func (s *bodyStore) get(ctx context.Context, ref *contextwire.BodyRef) ([]byte, error) {
+	for wait := 10 * time.Millisecond; ; wait *= 2 {
+		body, err := s.getOnce(ctx, ref)
+		if !errors.Is(err, errNotThere) || s.replicas <= 1 || wait > time.Second {
+			return body, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, s.failed(ctx, "read", context.Cause(ctx))
+		case <-time.After(wait):
+		}
+	}
+}
+
+// errNotThere is the cause of what a replica that lags would also say.
+var errNotThere = errors.New("not all of it is there")
+
+func (s *bodyStore) getOnce(ctx context.Context, ref *contextwire.BodyRef) ([]byte, error) {
 	stream, err := s.existing(ctx)
 	if err != nil {
 		return nil, err
@@ -54,7 +73,11 @@ func (s *bodyStore) get(ctx context.Context, ref *contextwire.BodyRef) ([]byte, 
 }
 
 func missingBody() error {
-	return module.Errorf(module.CodeBusBadMessage, "the body is not in the object store any more")
+	return module.Errorf(module.CodeBusBadMessage, "the body is not in the object store any more").WithCause(errNotThere)
+}
+
+func incompleteBody() error {
+	return module.Errorf(module.CodeBusBadMessage, "the stored body is incomplete").WithCause(errNotThere)
 }
 
 func badBody(what string) error {
@@ -103,7 +126,7 @@ func (r *bodyReader) read(ctx context.Context) ([]byte, error) {
 			return nil, err
 		}
 		if len(r.body) == before {
-			return nil, badBody("is incomplete")
+			return nil, incompleteBody()
 		}
 	}
 	return r.body, nil
@@ -126,7 +149,7 @@ func (r *bodyReader) batch(ctx context.Context) error {
 		case "204": // the end of the batch
 			return nil
 		case "404":
-			return badBody("is incomplete")
+			return incompleteBody()
 		default:
 			return r.store.failed(ctx, "read", fmt.Errorf("the server answered %s %s", status, m.Header.Get("Description")))
 		}

@@ -49,6 +49,7 @@ type ApprovalOptions struct {
 type ApprovalStore struct {
 	kv  natsjs.KeyValue
 	js  natsjs.JetStream
+	raw *conn
 	ns  string
 	log *slog.Logger
 
@@ -91,7 +92,7 @@ func OpenApprovals(ctx context.Context, js natsjs.JetStream, o ApprovalOptions) 
 	if err != nil {
 		return nil, approvalFailure(ctx, "open", err)
 	}
-	s := &ApprovalStore{kv: kv, js: js, ns: o.Namespace, log: o.Logger, broken: map[string]uint64{}, unseen: map[string]time.Time{}}
+	s := &ApprovalStore{kv: kv, js: js, raw: newConn(js, "KV_"+ApprovalBucket), ns: o.Namespace, log: o.Logger, broken: map[string]uint64{}, unseen: map[string]time.Time{}}
 	return s, s.compare(ctx, o)
 }
 
@@ -157,24 +158,25 @@ func (s *ApprovalStore) Update(ctx context.Context, r approval.Record, revision 
 	return next, approvalFailure(ctx, "update", err)
 }
 
-// Get returns a record.
+// Get returns a record. It is never older than what was decided before: a replica that
+// lags is not asked.
 func (s *ApprovalStore) Get(ctx context.Context, id string) (approval.Entry, error) {
 	if !keyToken.MatchString(id) {
 		return approval.Entry{}, approval.ErrNotFound
 	}
-	e, err := s.kv.Get(ctx, s.key(id))
-	if errors.Is(err, natsjs.ErrKeyNotFound) {
-		return approval.Entry{}, approval.ErrNotFound
-	}
+	m, ok, err := s.raw.lastOf(ctx, "$KV."+ApprovalBucket+"."+s.key(id))
 	if err != nil {
 		return approval.Entry{}, approvalFailure(ctx, "get", err)
 	}
-	r, err := decodeApproval(e.Value())
+	if !ok || m.header.Get("KV-Operation") != "" { // deleted
+		return approval.Entry{}, approval.ErrNotFound
+	}
+	r, err := decodeApproval(m.data)
 	if err != nil {
 		return approval.Entry{}, module.Wrap(module.CodeTaskStoreUnavailable, err, "the stored approval request cannot be read").
 			WithDetails(map[string]any{"operation": "get", "reason": err.Error()}).WithRetryable(module.False)
 	}
-	return approval.Entry{Record: r, Revision: e.Revision()}, nil
+	return approval.Entry{Record: r, Revision: m.seq}, nil
 }
 
 // listLimit is how long a list may take. A server that goes away in the middle
