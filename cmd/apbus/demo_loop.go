@@ -75,10 +75,12 @@ func (d *loopDemo) calls(ctx context.Context) {
 			one{"far.whoami", map[string]any{}, 0},
 			// No such module.
 			one{"text.wordcounts", map[string]any{"text": "how many words"}, 0},
-			// The same again until it works.
-			one{"demo.fail", map[string]any{"code": "BUSY", "retryable": true, "times": int64(2), "key": key}, 0},
-			one{"demo.fail", map[string]any{"code": "BUSY", "retryable": true, "times": int64(2), "key": key}, 0},
-			one{"demo.fail", map[string]any{"code": "BUSY", "retryable": true, "times": int64(2), "key": key}, 0},
+			// The same again until it works, or not even then: each node counts for itself, and
+			// at least three of the four fail whoever gets them.
+			one{"demo.fail", map[string]any{"code": "BUSY", "retryable": true, "times": int64(3), "key": key}, 0},
+			one{"demo.fail", map[string]any{"code": "BUSY", "retryable": true, "times": int64(3), "key": key}, 0},
+			one{"demo.fail", map[string]any{"code": "BUSY", "retryable": true, "times": int64(3), "key": key}, 0},
+			one{"demo.fail", map[string]any{"code": "BUSY", "retryable": true, "times": int64(3), "key": key}, 0},
 		)
 	}
 	slots := make(chan struct{}, 8)
