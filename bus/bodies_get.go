@@ -28,9 +28,17 @@ const bodyBatch = 4 << 20
 // arrived. A replica may lag behind the one that was written to: of several, what one
 // does not have is asked for again.
 func (s *bodyStore) get(ctx context.Context, ref *contextwire.BodyRef) ([]byte, error) {
+	stream, err := s.existing(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if stream == nil {
+		return nil, missingBody()
+	}
 	for wait := 10 * time.Millisecond; ; wait *= 2 {
-		body, err := s.getOnce(ctx, ref)
-		if !errors.Is(err, errNotThere) || s.replicas <= 1 || wait > time.Second {
+		body, err := s.getOnce(ctx, stream, ref)
+		// As many as the stream has, whoever made it.
+		if !errors.Is(err, errNotThere) || stream.CachedInfo().Config.Replicas <= 1 || wait > time.Second {
 			return body, err
 		}
 		select {
@@ -44,14 +52,7 @@ func (s *bodyStore) get(ctx context.Context, ref *contextwire.BodyRef) ([]byte, 
 // errNotThere is the cause of what a replica that lags would also say.
 var errNotThere = errors.New("not all of it is there")
 
-func (s *bodyStore) getOnce(ctx context.Context, ref *contextwire.BodyRef) ([]byte, error) {
-	stream, err := s.existing(ctx)
-	if err != nil {
-		return nil, err
-	}
-	if stream == nil {
-		return nil, missingBody()
-	}
+func (s *bodyStore) getOnce(ctx context.Context, stream jetstream.Stream, ref *contextwire.BodyRef) ([]byte, error) {
 	info, err := s.info(ctx, stream, ref.Name)
 	switch {
 	case err != nil:

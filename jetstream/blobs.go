@@ -128,7 +128,7 @@ func (b *blobs) get(ctx context.Context, bk bucket, ref contextwire.BodyRef) ([]
 	// A replica may lag behind the one that was written to.
 	for wait := 10 * time.Millisecond; ; wait *= 2 {
 		body, err = os.GetBytes(ctx, ref.Name)
-		if !errors.Is(err, natsjs.ErrObjectNotFound) || bk.replicas <= 1 || wait > time.Second {
+		if !errors.Is(err, natsjs.ErrObjectNotFound) || wait > time.Second || !replicated(ctx, os) {
 			break
 		}
 		select {
@@ -147,6 +147,12 @@ func (b *blobs) get(ctx context.Context, bk bucket, ref contextwire.BodyRef) ([]
 		return nil, err
 	}
 	return body, nil
+}
+
+// replicated reports whether a bucket is, whoever made it.
+func replicated(ctx context.Context, os natsjs.ObjectStore) bool {
+	status, err := os.Status(ctx)
+	return err == nil && status.Replicas() > 1
 }
 
 // remove deletes a body; what stays behind expires.

@@ -93,22 +93,31 @@ func OpenEvidence(ctx context.Context, o EvidenceOptions) (*EvidenceStore, error
 // ensure finds or creates the stream.
 func (s *EvidenceStore) ensure(ctx context.Context) error {
 	want := s.wanted()
-	info, err := findLight(ctx, s.o.JS, want)
+	var err error
+	s.drift, err = ensureRecords(ctx, s.o.JS, want, s.o.Replicas, s.log, "evidence")
+	return err
+}
+
+// ensureRecords finds or creates a stream of records that are only ever added, and
+// returns where one that exists differs. From one that is not usable nothing could be
+// read back: CONFIG_INVALID.
+func ensureRecords(ctx context.Context, js natsjs.JetStream, want natsjs.StreamConfig, replicas int, log *slog.Logger, what string) ([]Drift, error) {
+	info, err := findLight(ctx, js, want)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	want.PersistMode = info.PersistMode // either will do
-	s.drift = compare(want, *info, s.o.Replicas)
-	readable := info.AllowDirect && !info.NoAck
-	for _, d := range s.drift {
-		s.log.WarnContext(ctx, "the stream of evidence differs from what was asked for", "stream", s.raw.stream,
+	drift := compare(want, *info, replicas)
+	usable := info.AllowDirect && !info.NoAck
+	for _, d := range drift {
+		log.WarnContext(ctx, "a stream of records differs from what was asked for", "stream", want.Name,
 			"setting", d.Setting, "want", d.Want, "got", d.Got)
-		readable = readable && (d.Setting != "subjects" || !d.Fatal)
+		usable = usable && (d.Setting != "subjects" || !d.Fatal)
 	}
-	if !readable {
-		return module.Errorf(module.CodeConfigInvalid, "stream %s cannot keep evidence, and an existing stream is not changed", s.raw.stream)
+	if !usable {
+		return drift, module.Errorf(module.CodeConfigInvalid, "stream %s cannot keep %s, and an existing stream is not changed", want.Name, what)
 	}
-	return nil
+	return drift, nil
 }
 
 // wanted is the stream as it is created. Evidence may be lost with the power of the

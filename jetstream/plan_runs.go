@@ -104,22 +104,12 @@ func (s *PlanRunStore) ensure(ctx context.Context) error {
 	if want.Replicas == 1 {
 		want.PersistMode = natsjs.AsyncPersistMode
 	}
-	info, err := findLight(ctx, s.o.JS, want)
-	if err != nil {
+	var err error
+	s.drift, err = ensureRecords(ctx, s.o.JS, want, s.o.Replicas, s.log, "runs of plans")
+	if err != nil && module.CodeOf(err) != module.CodeConfigInvalid {
 		return loopUnavailable(err)
 	}
-	want.PersistMode = info.PersistMode // either will do
-	s.drift = compare(want, *info, s.o.Replicas)
-	usable := info.AllowDirect && !info.NoAck
-	for _, d := range s.drift {
-		s.log.WarnContext(ctx, "the journal of plan runs differs from what was asked for", "stream", s.raw.stream,
-			"setting", d.Setting, "want", d.Want, "got", d.Got)
-		usable = usable && (d.Setting != "subjects" || !d.Fatal)
-	}
-	if !usable {
-		return module.Errorf(module.CodeConfigInvalid, "stream %s cannot keep runs of plans, and an existing stream is not changed", s.raw.stream)
-	}
-	return nil
+	return err
 }
 
 // Drift lists the settings in which an existing stream differs.

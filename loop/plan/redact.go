@@ -50,7 +50,7 @@ type hiding struct {
 
 // fill puts what may be kept of a run's values into its record.
 func (h *Redaction) fill(r *RunRecord, p *Plan, t *Trace) {
-	if h == nil || h.Redactor == nil || h.Schemas == nil || !affordable(t) {
+	if h == nil || h.Redactor == nil || h.Schemas == nil || t.TooMuch {
 		return
 	}
 	w := &hiding{h: h, p: p, t: t, mask: h.Redactor.Replacement(), outputs: make([]map[string]any, len(t.Steps)), secrets: map[string]bool{}}
@@ -306,26 +306,6 @@ func hasWord(text, word string) bool {
 }
 
 func wordRune(r rune) bool { return r != utf8.RuneError && (unicode.IsLetter(r) || unicode.IsDigit(r)) }
-
-// affordable reports whether a run's values are few enough to be looked at before its
-// caller goes on.
-func affordable(t *Trace) bool {
-	left := maxRunLooked
-	look := func(v map[string]any) bool {
-		n := roughSize(v, left)
-		left -= n
-		return n >= 0
-	}
-	if !look(t.Inputs) {
-		return false
-	}
-	for _, s := range t.Steps {
-		if !look(s.Inputs) || !look(s.Output) {
-			return false
-		}
-	}
-	return true
-}
 
 // roughSize is about how long the JSON form of v is, -1 as soon as that is more than
 // most.

@@ -394,3 +394,29 @@ func TestAJournalChangesNothing(t *testing.T) {
 		t.Errorf("told %d times, %v\n%s", told, err, diff)
 	}
 }
+
+// A run that hands on more than a journal looks at keeps none of it beyond its end.
+func TestATraceOfTooMuch(t *testing.T) {
+	p := &plan.Plan{Nodes: []plan.Node{{ID: "a", Tool: "m.a"}, {ID: "b", Tool: "m.b"}}, Edges: []plan.Edge{{Src: "a", Dst: "b"}}}
+	invoke := func(_ context.Context, tool string, _ map[string]any) (map[string]any, error) {
+		if tool == "m.b" {
+			return map[string]any{"text": strings.Repeat("x", 300<<10)}, nil
+		}
+		return map[string]any{"n": int64(1)}, nil
+	}
+	res, err := plan.Run(t.Context(), p, map[string]any{"in": int64(1)}, invoke, plan.Options{Trace: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !res.Trace.TooMuch || res.Trace.Inputs != nil || len(res.Trace.Steps) != 2 {
+		t.Errorf("the trace: too much %v, inputs %v, %d steps", res.Trace.TooMuch, res.Trace.Inputs, len(res.Trace.Steps))
+	}
+	for _, s := range res.Trace.Steps {
+		if s.Inputs != nil || s.Output != nil {
+			t.Errorf("the step of %s keeps what it was given or gave", s.Node)
+		}
+	}
+	if len(res.Outputs["b"]) == 0 {
+		t.Error("the run has lost its output")
+	}
+}

@@ -86,7 +86,7 @@ func Run(ctx context.Context, p *Plan, inputs map[string]any, invoke Invoke, o O
 	r.invoke, r.o, r.slots = invoke, o, make(chan struct{}, o.Parallel)
 	r.nodes, r.holds = r.wave, r.evaluate
 	if o.Trace {
-		r.result.Trace = &Trace{Inputs: inputs}
+		r.result.Trace = newTrace(inputs)
 	}
 	err = r.all(ctx)
 	return r.result, err

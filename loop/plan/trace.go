@@ -7,6 +7,35 @@ type Trace struct {
 	Inputs    map[string]any
 	Steps     []Step
 	Decisions []Decision
+	// TooMuch is true of a run whose values are more than a journal looks at. None are
+	// kept then: a plan of a thousand rounds would hold on to all that its nodes gave.
+	TooMuch bool
+
+	room int // what may still come, about in bytes of JSON
+}
+
+func newTrace(inputs map[string]any) *Trace {
+	t := &Trace{room: maxRunLooked}
+	if t.fits(inputs) {
+		t.Inputs = inputs
+	}
+	return t
+}
+
+// fits takes the room for values; once there is not enough, none are kept.
+func (t *Trace) fits(values ...map[string]any) bool {
+	for _, v := range values {
+		n := roughSize(v, t.room)
+		if t.TooMuch = t.TooMuch || n < 0; t.TooMuch {
+			t.Inputs = nil
+			for i := range t.Steps {
+				t.Steps[i].Inputs, t.Steps[i].Output = nil, nil
+			}
+			return false
+		}
+		t.room -= n
+	}
+	return true
 }
 
 // Step is one attempt of one node.
@@ -39,5 +68,8 @@ func (r *run) trace(s Step) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if !t.fits(s.Inputs, s.Output) {
+		s.Inputs, s.Output = nil, nil
+	}
 	t.Steps = append(t.Steps, s)
 }
