@@ -300,12 +300,13 @@ func (l *Log) Get(ctx context.Context, key string) (task.Entry, bool, error) {
 	if err != nil {
 		return task.Entry{}, false, err
 	}
-	read := s.raw.last
+	read := s.raw.lastOf // of replicas the leader may change, and a request to it be lost
 	if s.direct {
 		read = s.raw.direct
+		var stop context.CancelFunc
+		ctx, stop = s.patient(ctx)
+		defer stop()
 	}
-	ctx, stop := s.patient(ctx)
-	defer stop()
 	m, ok, err := read(ctx, subject)
 	if err != nil {
 		return task.Entry{}, false, unavailable(err)

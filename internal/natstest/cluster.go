@@ -69,7 +69,8 @@ func (c *Cluster) settled() bool {
 		if !srv.JetStreamIsCurrent() {
 			return false
 		}
-		leader = leader || srv.JetStreamIsLeader()
+		// Until its leader has heard of every server, it has no place for three replicas.
+		leader = leader || srv.JetStreamIsLeader() && len(srv.JetStreamClusterPeers()) == len(c.servers)
 	}
 	return leader
 }
